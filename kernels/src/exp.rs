@@ -1,0 +1,222 @@
+//! `2^y` for `y <= 0`: once in `f32` for the normaliser, once in `f64` for everything that decides.
+//!
+//! Both reduce `y = n + f`, `|f| <= 1/2`, by adding a constant whose unit in the last place is 1
+//! and which also carries the exponent's bias, so that a shift turns the sum into `2^n`. Below the
+//! smallest exponent the shifted bits are those of `+0.0`: weights underflow to zero, never to
+//! a subnormal, and `-inf` gives exactly zero.
+
+use crate::lanes::{Kernel, LANES, Lanes};
+use crate::tier::Isa;
+
+/// Minimax coefficients of `(2^f - 1) / f` on `[-1/2, 1/2]`, relative error of `2^f` below 9.2e-8.
+const POLY32: [f32; 5] = [0.693_147, 0.240_222_42, 0.055_507_337, 0.009_671_513, 0.001_326_472_7];
+
+/// The same to 2.3e-16.
+const POLY64: [f64; 10] = [
+    0.693_147_180_559_949_2,
+    0.240_226_506_959_091_02,
+    0.055_504_108_664_481_82,
+    0.009_618_129_107_983_137,
+    0.001_333_355_822_579_955_2,
+    0.000_154_035_299_942_397_9,
+    1.525_265_942_811_868_5e-5,
+    1.321_565_359_990_150_3e-6,
+    1.020_832_291_672_911e-7,
+    7.038_178_534_448_984e-9,
+];
+
+/// 1.5 * 2^23 + 127 and 1.5 * 2^52 + 1023: rounding constants that carry the exponent's bias.
+const MAGIC32: f32 = 12_583_039.0;
+const MAGIC64: f64 = 6_755_399_441_056_767.0;
+
+/// `log2(e)` as an unevaluated sum.
+const LOG2_E: f64 = std::f64::consts::LOG2_E;
+const LOG2_E_LOW: f64 = 2.035_527_374_093_103_3e-17;
+
+/// A temperature, prepared: weights are `exp((x - max) / temperature) = 2^((x - max) * scale)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// `log2(e) / temperature` to about 106 bits.
+    high: f64,
+    low: f64,
+    /// The same in `f32`.
+    pub(crate) scale32: f32,
+}
+
+impl Scale {
+    /// Prepares a temperature above 0, subnormal and infinite ones included.
+    ///
+    /// ```
+    /// let scale = topmass_kernels::Scale::new(0.8);
+    /// assert!(scale.fits_f32());
+    /// ```
+    #[must_use]
+    pub fn new(temperature: f32) -> Scale {
+        debug_assert!(temperature > 0.0);
+        let t = f64::from(temperature);
+        let (high, low) = if t == f64::INFINITY {
+            // The limit: any finite difference of logits times this is 0 to the last bit of a
+            // weight, and -inf still falls below the clamp.
+            (f64::powi(2.0, -1000), 0.0)
+        } else {
+            let high = LOG2_E / t;
+            (high, (f64::mul_add(-high, t, LOG2_E) + LOG2_E_LOW) / t)
+        };
+        Scale { high, low, scale32: high as f32 }
+    }
+
+    /// Whether the `f32` kernel's error bound holds for this temperature.
+    ///
+    /// ```
+    /// assert!(!topmass_kernels::Scale::new(1e-30).fits_f32());
+    /// ```
+    #[must_use]
+    pub fn fits_f32(&self) -> bool {
+        (1e-6..=1e6).contains(&self.high)
+    }
+
+    /// The relative error of `scale32`.
+    pub(crate) fn error32(&self) -> f64 {
+        (f64::from(self.scale32) / self.high - 1.0).abs()
+    }
+}
+
+/// What [`exp32`] needs besides the row.
+#[derive(Clone, Copy)]
+pub(crate) struct Exp32<L: Lanes> {
+    scale: L::F,
+    floor: L::F,
+    magic: L::F,
+    one: L::F,
+    poly: [L::F; 5],
+}
+
+impl<L: Lanes> Exp32<L> {
+    #[inline(always)]
+    pub(crate) fn new(l: L, scale: &Scale) -> Self {
+        Exp32 {
+            scale: l.splat(scale.scale32),
+            floor: l.splat(-127.0 / scale.scale32),
+            magic: l.splat(MAGIC32),
+            one: l.splat(1.0),
+            poly: POLY32.map(|c| l.splat(c)),
+        }
+    }
+
+    /// `2^((x - reference) * scale)` for `x <= reference`; NaN where `x - reference` is NaN.
+    ///
+    /// Relative error at most `EXP32_ERROR + y * ln 2 * (2^-24 + error32)`, `y` the absolute value
+    /// of the exponent: the subtraction and the scale are each rounded once, the reduction is
+    /// fused. Exponents below -126.5 give 0.
+    #[inline(always)]
+    pub(crate) fn weight(&self, l: L, x: L::F, reference: L::F) -> L::F {
+        let d = l.max(self.floor, l.sub(x, reference));
+        let t = l.fma(d, self.scale, self.magic);
+        let minus_n = l.sub(self.magic, t);
+        let f = l.fma(d, self.scale, minus_n);
+        let [c1, c2, c3, c4, c5] = self.poly;
+        let p = l.fma(c5, f, c4);
+        let p = l.fma(p, f, c3);
+        let p = l.fma(p, f, c2);
+        let p = l.fma(p, f, c1);
+        let p = l.fma(p, f, self.one);
+        l.mul(p, l.shl23(t))
+    }
+}
+
+/// Bound on the relative error of `2^f` in [`Exp32::weight`], the reduction included: polynomial
+/// 9.2e-8, its evaluation and coefficients 7e-8, `f` rounded to 2^-26 (1.1e-8). The test
+/// `exp32_is_within_its_bound` tries every `f32` exponent and finds 1.3e-7.
+pub(crate) const EXP32_ERROR: f64 = 1.8e-7;
+
+/// What [`exp64`](Exp64::weight) needs besides the row.
+#[derive(Clone, Copy)]
+pub(crate) struct Exp64<L: Lanes> {
+    max: L::D,
+    high: L::D,
+    low: L::D,
+    floor: L::D,
+    magic: L::D,
+    one: L::D,
+    poly: [L::D; 10],
+}
+
+impl<L: Lanes> Exp64<L> {
+    #[inline(always)]
+    pub(crate) fn new(l: L, scale: &Scale, max: f32) -> Self {
+        Exp64 {
+            max: l.splat_d(f64::from(max)),
+            high: l.splat_d(scale.high),
+            low: l.splat_d(scale.low),
+            floor: l.splat_d(-1023.0 / scale.high),
+            magic: l.splat_d(MAGIC64),
+            one: l.splat_d(1.0),
+            poly: POLY64.map(|c| l.splat_d(c)),
+        }
+    }
+
+    /// `2^((x - max) * scale)` for `x <= max`: exactly 1 at the maximum, at most 1 elsewhere, 0
+    /// below 2^-1022. Relative error below 2^-51 (`WEIGHT_ERROR`).
+    #[inline(always)]
+    pub(crate) fn weight(&self, l: L, x: L::F) -> L::D {
+        let d = l.max_d(self.floor, l.sub_d(l.widen(x), self.max));
+        let t = l.fma_d(d, self.high, self.magic);
+        let minus_n = l.sub_d(self.magic, t);
+        let f = l.fma_d(d, self.low, l.fma_d(d, self.high, minus_n));
+        let mut p = self.poly[9];
+        for c in self.poly[..9].iter().rev() {
+            p = l.fma_d(p, f, *c);
+        }
+        let p = l.fma_d(p, f, self.one);
+        l.mul_d(p, l.shl52(t))
+    }
+}
+
+/// Bound on the relative error of a weight of [`Exp64`]: two units of 2^-52.
+pub const WEIGHT_ERROR: f64 = 2.0 * f64::EPSILON;
+
+/// `out[i] = exp((x[i] - max) / temperature)` in `f64`; every `x[i] <= max`, `-inf` gives 0.
+///
+/// # Panics
+/// Where the slices differ in length.
+///
+/// ```
+/// use topmass_kernels::{Isa, Scale, Tier, weigh};
+/// let isa = Isa::new(Tier::detected()).unwrap();
+/// let mut w = [0.0; 3];
+/// weigh(isa, &[3.0, 2.0, f32::NEG_INFINITY], &Scale::new(1.0), 3.0, &mut w);
+/// assert_eq!((w[0], w[2]), (1.0, 0.0));
+/// assert!((w[1] - (-1.0f64).exp()).abs() < 1e-16);
+/// ```
+pub fn weigh(isa: Isa, x: &[f32], scale: &Scale, max: f32, out: &mut [f64]) {
+    isa.run(Weigh { x, scale, max, out });
+}
+
+struct Weigh<'a> {
+    x: &'a [f32],
+    scale: &'a Scale,
+    max: f32,
+    out: &'a mut [f64],
+}
+
+impl Kernel for Weigh<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) {
+        assert_eq!(self.x.len(), self.out.len());
+        let exp = Exp64::new(l, self.scale, self.max);
+        let (vectors, tail) = self.x.as_chunks();
+        let (out, out_tail) = self.out.as_chunks_mut();
+        for (x, out) in vectors.iter().zip(out) {
+            l.store_d(exp.weight(l, l.load(x)), out);
+        }
+        if !tail.is_empty() {
+            let mut x = [f32::NEG_INFINITY; LANES];
+            x[..tail.len()].copy_from_slice(tail);
+            let mut w = [0.0; LANES];
+            l.store_d(exp.weight(l, l.load(&x)), &mut w);
+            out_tail.copy_from_slice(&w[..tail.len()]);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The portable tier: arrays, which the compiler may vectorise as far as the target allows.
+
+use std::array::from_fn;
+
+use super::{LANES, Lanes, Vector};
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Portable;
+
+/// `a * b + c` rounded once, without the library call that a CPU without FMA would need.
+///
+/// The product of two `f32` is exact in `f64`; the sum is then rounded to odd, which makes the
+/// second rounding (to `f32`) the only one that counts (Boldo and Melquiond, IEEE TC 57, 2008).
+#[inline(always)]
+fn fma32(a: f32, b: f32, c: f32) -> f32 {
+    let product = f64::from(a) * f64::from(b);
+    let c = f64::from(c);
+    let sum = product + c;
+    // Knuth's TwoSum: `sum + lost` is the exact value.
+    let c_part = sum - product;
+    let lost = (product - (sum - c_part)) + (c - c_part);
+    let bits = sum.to_bits();
+    let step = if (lost > 0.0) == (sum > 0.0) { 1u64 } else { u64::MAX };
+    let odd = if lost != 0.0 && bits & 1 == 0 { bits.wrapping_add(step) } else { bits };
+    f64::from_bits(odd) as f32
+}
+
+#[inline(always)]
+fn mask(f: impl Fn(usize) -> bool) -> u32 {
+    (0..LANES).fold(0, |m, i| m | (u32::from(f(i)) << i))
+}
+
+impl Lanes for Portable {
+    type F = Vector;
+    type D = [f64; LANES];
+    type M = u32;
+    type A = u64;
+
+    #[inline(always)]
+    fn load(self, x: &Vector) -> Vector {
+        *x
+    }
+    #[inline(always)]
+    fn store(self, x: Vector, out: &mut Vector) {
+        *out = x;
+    }
+    #[inline(always)]
+    fn splat(self, x: f32) -> Vector {
+        [x; LANES]
+    }
+    #[inline(always)]
+    fn index_bits(self, base: u32) -> Vector {
+        from_fn(|i| f32::from_bits(base.wrapping_add(i as u32)))
+    }
+    #[inline(always)]
+    fn add(self, a: Vector, b: Vector) -> Vector {
+        from_fn(|i| a[i] + b[i])
+    }
+    #[inline(always)]
+    fn sub(self, a: Vector, b: Vector) -> Vector {
+        from_fn(|i| a[i] - b[i])
+    }
+    #[inline(always)]
+    fn mul(self, a: Vector, b: Vector) -> Vector {
+        from_fn(|i| a[i] * b[i])
+    }
+    #[inline(always)]
+    fn fma(self, a: Vector, b: Vector, c: Vector) -> Vector {
+        from_fn(|i| fma32(a[i], b[i], c[i]))
+    }
+    #[inline(always)]
+    fn max(self, a: Vector, b: Vector) -> Vector {
+        from_fn(|i| if a[i] > b[i] { a[i] } else { b[i] })
+    }
+    #[inline(always)]
+    fn shl23(self, a: Vector) -> Vector {
+        from_fn(|i| f32::from_bits(a[i].to_bits() << 23))
+    }
+    #[inline(always)]
+    fn ge(self, a: Vector, b: Vector) -> u32 {
+        mask(|i| a[i] >= b[i])
+    }
+    #[inline(always)]
+    fn gt(self, a: Vector, b: Vector) -> u32 {
+        mask(|i| a[i] > b[i])
+    }
+    #[inline(always)]
+    fn and(self, a: u32, b: u32) -> u32 {
+        a & b
+    }
+    #[inline(always)]
+    fn bits(self, m: u32) -> u32 {
+        m
+    }
+    #[inline(always)]
+    fn compress(self, m: u32, a: Vector) -> Vector {
+        let mut out = a;
+        let mut n = 0;
+        for (i, x) in a.into_iter().enumerate() {
+            // `n <= i < LANES`: the mask tells the compiler so.
+            out[n % LANES] = x;
+            n += (m >> i & 1) as usize;
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn widen(self, a: Vector) -> Self::D {
+        from_fn(|i| f64::from(a[i]))
+    }
+    #[inline(always)]
+    fn narrow(self, a: Self::D) -> Vector {
+        from_fn(|i| a[i] as f32)
+    }
+    #[inline(always)]
+    fn store_d(self, x: Self::D, out: &mut [f64; LANES]) {
+        *out = x;
+    }
+    #[inline(always)]
+    fn load_d(self, x: &[f64; LANES]) -> Self::D {
+        *x
+    }
+    #[inline(always)]
+    fn splat_d(self, x: f64) -> Self::D {
+        [x; LANES]
+    }
+    #[inline(always)]
+    fn add_d(self, a: Self::D, b: Self::D) -> Self::D {
+        from_fn(|i| a[i] + b[i])
+    }
+    #[inline(always)]
+    fn sub_d(self, a: Self::D, b: Self::D) -> Self::D {
+        from_fn(|i| a[i] - b[i])
+    }
+    #[inline(always)]
+    fn mul_d(self, a: Self::D, b: Self::D) -> Self::D {
+        from_fn(|i| a[i] * b[i])
+    }
+    #[inline(always)]
+    fn fma_d(self, a: Self::D, b: Self::D, c: Self::D) -> Self::D {
+        from_fn(|i| a[i].mul_add(b[i], c[i]))
+    }
+    #[inline(always)]
+    fn max_d(self, a: Self::D, b: Self::D) -> Self::D {
+        from_fn(|i| if a[i] > b[i] { a[i] } else { b[i] })
+    }
+    #[inline(always)]
+    fn shl52(self, a: Self::D) -> Self::D {
+        from_fn(|i| f64::from_bits(a[i].to_bits() << 52))
+    }
+    #[inline(always)]
+    fn keep(self, m: u32, a: Self::D) -> Self::D {
+        from_fn(|i| if m >> i & 1 == 1 { a[i] } else { 0.0 })
+    }
+    #[inline(always)]
+    fn zero_a(self) -> u64 {
+        0
+    }
+    #[inline(always)]
+    fn add_bits(self, acc: u64, x: Self::D) -> u64 {
+        x.iter().fold(acc, |sum, d| sum.wrapping_add(d.to_bits()))
+    }
+    #[inline(always)]
+    fn total(self, acc: u64) -> u64 {
+        acc
+    }
+}

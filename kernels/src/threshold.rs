@@ -1,0 +1,184 @@
+//! The cut-off among packed elements: buckets of the key, descended from the top.
+//!
+//! ```text
+//! above = what is known to lie above all of the elements
+//! range = the keys of the elements
+//! loop: add up count and mass per bucket of the range (256 of them, equal widths of key)
+//!       go down the buckets while the verdict at a bucket's end is Keep
+//!       the bucket where it no longer is holds the cut: it is the next range
+//! until it has few elements: sort those, go down value by value
+//! ```
+//! The bucket of a key is a shift: it is computed one way only, every element falls into exactly
+//! one, and a bucket may hold any number of ties. `O(n)` per level, at most four levels.
+
+use std::cmp::Reverse;
+
+use crate::fixed::Mass;
+use crate::row::{key, unkey};
+use crate::select::Packed;
+
+/// What a cut-off rule says of an element, from the count and the mass strictly above it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The element is kept.
+    Keep,
+    /// It is not; nor is anything below it.
+    Drop,
+    /// The bounds on the masses do not tell.
+    Unsure,
+}
+
+/// How many elements, and how much mass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weighed {
+    /// How many.
+    pub count: u64,
+    /// How heavy they are together.
+    pub mass: Mass,
+}
+
+impl Weighed {
+    #[inline]
+    fn add(&mut self, mass: Mass) {
+        self.count += 1;
+        self.mass += mass;
+    }
+
+    #[inline]
+    fn merge(self, other: Weighed) -> Weighed {
+        Weighed { count: self.count + other.count, mass: self.mass + other.mass }
+    }
+}
+
+/// The lowest kept value, and what lies there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lowest {
+    /// The value.
+    pub value: f32,
+    /// What lies strictly above it.
+    pub above: Weighed,
+    /// What equals it.
+    pub ties: Weighed,
+}
+
+/// Where the cut lies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Found {
+    /// Here.
+    At(Lowest),
+    /// The first element itself is dropped.
+    Above,
+    /// Every element is kept, and the verdict on whatever lies below them is still `Keep`.
+    Below(Lowest),
+    /// A verdict that is needed is `Unsure`.
+    Unsure,
+}
+
+/// Buckets of one level.
+const BUCKETS: u32 = 256;
+/// As few elements as are sorted.
+const FEW: u64 = 24;
+
+/// Room for the search.
+#[derive(Clone, Debug, Default)]
+pub struct Workspace {
+    keys: Vec<(u32, Mass)>,
+    buckets: Vec<Weighed>,
+    few: Vec<(u32, Mass)>,
+}
+
+/// Finds the cut among packed elements and their weights.
+///
+/// `above` is what lies above all of them; `verdict` says whether an element is kept from what
+/// lies strictly above it, and must be monotone: once it is not `Keep` it never is again.
+/// `complete` says that nothing below the elements could be kept anyway.
+///
+/// ```
+/// use topmass_kernels::{Mass, Isa, Tier, scan::{Traces, scan}, select::{Packed, pack}};
+/// use topmass_kernels::threshold::{Found, Verdict, Weighed, Workspace, cut_off};
+/// let isa = Isa::new(Tier::detected()).unwrap();
+/// let (mut traces, mut packed) = (Traces::default(), Packed::default());
+/// let row = [1.0, 5.0, 2.0, 5.0];
+/// scan(isa, &row, None, false, &mut traces);
+/// pack(isa, &row, &traces, f32::MIN, 10, &mut packed);
+/// let top_1 = |above: Weighed| if above.count < 1 { Verdict::Keep } else { Verdict::Drop };
+/// let found = cut_off(&packed, &[0.1; 4], Weighed::default(), true, top_1, &mut Workspace::default());
+/// let Found::At(lowest) = found else { panic!() };
+/// assert_eq!((lowest.value, lowest.ties.count), (5.0, 2));
+/// ```
+pub fn cut_off(
+    packed: &Packed,
+    weights: &[f64],
+    mut above: Weighed,
+    complete: bool,
+    verdict: impl Fn(Weighed) -> Verdict,
+    work: &mut Workspace,
+) -> Found {
+    match verdict(above) {
+        Verdict::Keep => {}
+        Verdict::Drop => return Found::Above,
+        Verdict::Unsure => return Found::Unsure,
+    }
+    let Workspace { keys, buckets, few } = work;
+    keys.clear();
+    keys.extend(packed.values().iter().zip(weights).map(|(&x, &w)| (key(x), Mass::of_weight(w))));
+    let Some(lowest_key) = keys.iter().map(|&(k, _)| k).min() else {
+        return Found::Unsure;
+    };
+    let mut low = lowest_key;
+    let mut high = keys.iter().map(|&(k, _)| k).max().unwrap_or(low);
+
+    loop {
+        let shift = (32 - (high - low).leading_zeros()).saturating_sub(BUCKETS.trailing_zeros());
+        buckets.clear();
+        buckets.resize(((high - low) >> shift) as usize + 1, Weighed::default());
+        let mut bucket = buckets.len() - 1;
+        for &(k, mass) in keys.iter().filter(|(k, _)| (low..=high).contains(k)) {
+            buckets[((k - low) >> shift) as usize].add(mass);
+        }
+        // Down to the bucket at whose end the verdict is no longer Keep, or to the lowest.
+        while bucket > 0 {
+            let end = above.merge(buckets[bucket]);
+            if verdict(end) != Verdict::Keep {
+                break;
+            }
+            above = end;
+            bucket -= 1;
+        }
+        low += (bucket as u32) << shift;
+        high = high.min(low + ((1u32 << shift) - 1));
+
+        if shift == 0 || buckets[bucket].count <= FEW {
+            few.clear();
+            few.extend(keys.iter().filter(|(k, _)| (low..=high).contains(k)));
+            few.sort_unstable_by_key(|&(k, _)| Reverse(k));
+            return walk(few, lowest_key, above, complete, verdict);
+        }
+    }
+}
+
+/// Goes down the few elements of the bucket that holds the cut, group of ties by group.
+fn walk(
+    few: &[(u32, Mass)],
+    lowest_key: u32,
+    mut above: Weighed,
+    complete: bool,
+    verdict: impl Fn(Weighed) -> Verdict,
+) -> Found {
+    let mut found = Found::Unsure;
+    for ties in few.chunk_by(|a, b| a.0 == b.0) {
+        let mut tied = Weighed::default();
+        ties.iter().for_each(|&(_, mass)| tied.add(mass));
+        let lowest = Lowest { value: unkey(ties[0].0), above, ties: tied };
+        above = above.merge(tied);
+        let bottom = ties[0].0 == lowest_key;
+        found = match verdict(above) {
+            // With nothing below, nobody asks whether it would be kept.
+            _ if bottom && complete => Found::At(lowest),
+            Verdict::Keep => Found::Below(lowest),
+            Verdict::Drop => return Found::At(lowest),
+            Verdict::Unsure => return Found::Unsure,
+        };
+    }
+    found
+}

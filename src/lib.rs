@@ -1,0 +1,12 @@
+//! Exact, fast, reproducible token sampling on the CPU.
+#![forbid(unsafe_code)]
+
+mod error;
+mod outcome;
+mod params;
+pub mod reference;
+
+pub use error::Error;
+pub use outcome::{Draw, Kept};
+pub use params::{MassBase, Params, TemperatureAt, Ties};
+pub use topmass_kernels::Tier;

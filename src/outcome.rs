@@ -1,0 +1,78 @@
+//! What a step gives back.
+
+/// One drawn token, with the figures worth logging.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Draw {
+    /// The token's index in the row.
+    pub token: u32,
+    /// Its probability among the kept tokens (they sum to 1), at the temperature drawn with.
+    pub probability: f64,
+    /// Proved absolute bound on `probability`: a few units in the last place where the kept
+    /// tokens were weighed in `f64`, wider where a draw over the whole row was decided in `f32`.
+    pub probability_error: f64,
+    /// How many tokens were kept (`N`).
+    pub kept: u32,
+    /// The share of the full softmax that the kept tokens hold (`M`): the figure to log.
+    pub retained_mass: f64,
+    /// Proved absolute bound on `retained_mass`.
+    pub mass_error: f64,
+}
+
+impl Draw {
+    /// Surprise of the token in bits, `-log2(probability)`, within the kept set.
+    ///
+    /// ```
+    /// use topmass::{Params, reference};
+    /// use rand_xoshiro::{Xoshiro256PlusPlus, rand_core::SeedableRng};
+    /// let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    /// let draw = reference::sample(&[0.0, 0.0, 0.0, 0.0], Params::default(), &mut rng)?;
+    /// assert_eq!(draw.surprise_bits(), 2.0);
+    /// # Ok::<(), topmass::Error>(())
+    /// ```
+    #[must_use]
+    pub fn surprise_bits(&self) -> f64 {
+        -libm::log2(self.probability) + 0.0
+    }
+
+    /// The token's probability in the full softmax, `probability * retained_mass`.
+    ///
+    /// ```
+    /// # use topmass::{Params, reference};
+    /// # use rand_xoshiro::{Xoshiro256PlusPlus, rand_core::SeedableRng};
+    /// # let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    /// let draw = reference::sample(&[0.0; 8], Params::default().with_top_p(0.5), &mut rng)?;
+    /// assert_eq!(draw.full_probability(), 0.125); // ties share a fate: all eight are kept
+    /// # Ok::<(), topmass::Error>(())
+    /// ```
+    #[must_use]
+    pub fn full_probability(&self) -> f64 {
+        self.probability * self.retained_mass
+    }
+
+    /// `ln(1/M)` in nats: the Kullback-Leibler divergence of the renormalised kept set from the
+    /// full softmax.
+    ///
+    /// ```
+    /// # use topmass::{Params, reference};
+    /// # use rand_xoshiro::{Xoshiro256PlusPlus, rand_core::SeedableRng};
+    /// # let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    /// let draw = reference::sample(&[1.0, 0.0], Params::default().with_top_k(1), &mut rng)?;
+    /// assert!((draw.divergence() - (1.0 + (-1.0f64).exp()).ln()).abs() < 1e-12);
+    /// # Ok::<(), topmass::Error>(())
+    /// ```
+    #[must_use]
+    pub fn divergence(&self) -> f64 {
+        -libm::log(self.retained_mass) + 0.0
+    }
+}
+
+/// What a filter kept.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Kept {
+    /// How many tokens were kept (`N`).
+    pub kept: u32,
+    /// The share of the full softmax that they hold (`M`).
+    pub retained_mass: f64,
+    /// Proved absolute bound on `retained_mass`.
+    pub mass_error: f64,
+}

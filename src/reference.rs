@@ -1,0 +1,219 @@
+//! The literal algorithm in `f64`: softmax, full sort, prefix sum, cut, renormalise, inverse CDF.
+//!
+//! Dull on purpose. It is the oracle of the tests and the scalar reference of the benchmarks;
+//! it allocates, sorts and takes milliseconds. Sums are compensated (Neumaier), so that the order
+//! of a quarter of a million terms costs less than the last bits of the answer.
+
+use rand::Rng;
+
+use crate::outcome::Draw;
+use crate::params::{MassBase, Params, TemperatureAt, Ties};
+use crate::Error;
+
+/// The kept tokens, in index order. `O(V log V)`.
+///
+/// # Errors
+/// The row's or the parameter's fault, see [`Error`].
+///
+/// ```
+/// use topmass::{Params, reference};
+/// let logits = [0.4f32.ln(), 0.3f32.ln(), 0.2f32.ln(), 0.1f32.ln()];
+/// let kept = reference::kept_set(&logits, Params::default().with_top_p(0.5))?;
+/// assert_eq!(kept, [0, 1]); // the token that carries the sum across .5 belongs to the set
+/// # Ok::<(), topmass::Error>(())
+/// ```
+pub fn kept_set(logits: &[f32], params: Params) -> Result<Vec<usize>, Error> {
+    Ok(cut(logits, params)?.kept)
+}
+
+/// The renormalised probabilities of the kept tokens, 0 elsewhere. `O(V log V)`.
+///
+/// # Errors
+/// As [`kept_set`].
+///
+/// ```
+/// use topmass::{Params, reference};
+/// let probs = reference::filter(&[2.0, 2.0, f32::NEG_INFINITY], Params::default())?;
+/// assert_eq!(probs, [0.5, 0.5, 0.0]);
+/// # Ok::<(), topmass::Error>(())
+/// ```
+pub fn filter(logits: &[f32], params: Params) -> Result<Vec<f64>, Error> {
+    let cut = cut(logits, params)?;
+    let mut probs = vec![0.0; logits.len()];
+    for (&i, &w) in cut.kept.iter().zip(&cut.weights) {
+        probs[i] = w / cut.kept_weight;
+    }
+    Ok(probs)
+}
+
+/// Draws one token, with one `next_u64` (none where greedy). `O(V log V)`.
+///
+/// # Errors
+/// As [`kept_set`]; the rng is then left alone.
+///
+/// ```
+/// use topmass::{Params, reference};
+/// use rand_xoshiro::{Xoshiro256PlusPlus, rand_core::SeedableRng};
+/// let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
+/// let draw = reference::sample(&[0.0, 9.0, 0.0], Params::default().with_top_p(0.9), &mut rng)?;
+/// assert_eq!((draw.token, draw.kept), (1, 1));
+/// # Ok::<(), topmass::Error>(())
+/// ```
+pub fn sample<R: Rng + ?Sized>(
+    logits: &[f32],
+    params: Params,
+    rng: &mut R,
+) -> Result<Draw, Error> {
+    let cut = cut(logits, params)?;
+    let u = if params.temperature <= 0.0 {
+        0.0
+    } else {
+        (rng.next_u64() >> 11) as f64 * f64::exp2(-53.0)
+    };
+    let mut below = Sum::default();
+    let mut drawn = 0;
+    for (position, &w) in cut.weights.iter().enumerate() {
+        below.add(w);
+        if w > 0.0 {
+            drawn = position;
+            if below.get() > u * cut.kept_weight {
+                break;
+            }
+        }
+    }
+    let probability = cut.weights[drawn] / cut.kept_weight;
+    Ok(Draw {
+        token: cut.kept[drawn] as u32,
+        probability,
+        probability_error: 4.0 * f64::EPSILON * probability,
+        kept: cut.kept.len() as u32,
+        retained_mass: cut.retained_mass,
+        mass_error: 4.0 * f64::EPSILON,
+    })
+}
+
+struct Cut {
+    /// Kept indices, ascending, and their weights at the temperature of the draw.
+    kept: Vec<usize>,
+    weights: Vec<f64>,
+    kept_weight: f64,
+    retained_mass: f64,
+}
+
+fn cut(logits: &[f32], params: Params) -> Result<Cut, Error> {
+    params.validate()?;
+    let max = check_row(logits)?;
+    if params.temperature <= 0.0 {
+        let argmax = logits.iter().position(|&x| x == max).expect("the maximum is in the row");
+        // At T = 0 all of the mass lies on the maximum: nothing is cut away.
+        return Ok(Cut { kept: vec![argmax], weights: vec![1.0], kept_weight: 1.0, retained_mass: 1.0 });
+    }
+
+    // Softmax weights at the temperature of the cut, most likely first, ties by index.
+    let temperature = f64::from(params.temperature);
+    let cut_temperature = match params.temperature_at {
+        TemperatureAt::BeforeCut => temperature,
+        TemperatureAt::AfterCut => 1.0,
+    };
+    let w: Vec<f64> = logits.iter().map(|&x| weight(x, max, cut_temperature)).collect();
+    let mut order: Vec<usize> = (0..logits.len()).filter(|&i| logits[i] > f32::NEG_INFINITY).collect();
+    // No NaN is left, and partial_cmp, unlike total_cmp, calls -0.0 and 0.0 a tie.
+    order.sort_by(|&a, &b| logits[b].partial_cmp(&logits[a]).expect("no NaN").then(a.cmp(&b)));
+    let together = params.ties == Ties::Together;
+    let tied = |order: &[usize], a: usize, b: usize| logits[order[a]] == logits[order[b]];
+
+    // Top-k: the position in the order, or of the first of its ties.
+    let total = sum(order.iter().map(|&i| w[i]));
+    let mut n_k = order.len();
+    if params.top_k > 0 && (params.top_k as usize) < n_k {
+        n_k = params.top_k as usize;
+        while together && n_k < order.len() && tied(&order, n_k, n_k - 1) {
+            n_k += 1;
+        }
+    }
+
+    // Top-p: keep while the mass before (LowestIndex) or strictly above (Together) is below p.
+    let mut n_p = order.len();
+    if params.top_p < 1.0 {
+        let base = match params.mass_base {
+            MassBase::FullRow => total,
+            MassBase::TopK => sum(order[..n_k].iter().map(|&i| w[i])),
+        };
+        let mut above = Sum::default();
+        n_p = 0;
+        while n_p < order.len() && (n_p == 0 || above.get() < params.top_p * base) {
+            let first = n_p;
+            while n_p < order.len() && (n_p == first || (together && tied(&order, n_p, first))) {
+                above.add(w[order[n_p]]);
+                n_p += 1;
+            }
+        }
+    }
+
+    // Min-p: a threshold on the weight, the largest weight being 1.
+    let n_min = order.iter().take_while(|&&i| w[i] >= params.min_p).count();
+
+    let mut kept = order[..n_k.min(n_p).min(n_min)].to_vec();
+    kept.sort_unstable();
+    let unmasked_kept = kept.len() == order.len();
+    let retained = sum(kept.iter().map(|&i| w[i]));
+    let weights: Vec<f64> = kept.iter().map(|&i| weight(logits[i], max, temperature)).collect();
+    Ok(Cut {
+        kept_weight: sum(weights.iter().copied()),
+        weights,
+        kept,
+        retained_mass: if unmasked_kept { 1.0 } else { retained / total },
+    })
+}
+
+fn check_row(logits: &[f32]) -> Result<f32, Error> {
+    if logits.is_empty() {
+        return Err(Error::EmptyRow);
+    }
+    if u32::try_from(logits.len()).is_err() {
+        return Err(Error::RowTooLong { len: logits.len() });
+    }
+    let mut max = f32::NEG_INFINITY;
+    for (index, &x) in logits.iter().enumerate() {
+        if x.is_nan() {
+            return Err(Error::NotANumber { index });
+        }
+        if x == f32::INFINITY {
+            return Err(Error::PositiveInfinity { index });
+        }
+        max = max.max(x);
+    }
+    if max == f32::NEG_INFINITY { Err(Error::AllMasked) } else { Ok(max) }
+}
+
+fn weight(x: f32, max: f32, temperature: f64) -> f64 {
+    if x == f32::NEG_INFINITY {
+        return 0.0;
+    }
+    libm::exp((f64::from(x) - f64::from(max)) / temperature)
+}
+
+fn sum(terms: impl Iterator<Item = f64>) -> f64 {
+    let mut total = Sum::default();
+    terms.for_each(|x| total.add(x));
+    total.get()
+}
+
+/// Neumaier's compensated sum (ZAMM 54, 1974).
+#[derive(Default)]
+struct Sum {
+    sum: f64,
+    lost: f64,
+}
+
+impl Sum {
+    fn add(&mut self, x: f64) {
+        let total = self.sum + x;
+        self.lost += if self.sum.abs() >= x.abs() { (self.sum - total) + x } else { (x - total) + self.sum };
+        self.sum = total;
+    }
+
+    fn get(&self) -> f64 {
+        self.sum + self.lost
+    }
+}
