@@ -5,8 +5,10 @@ mod error;
 mod outcome;
 mod params;
 pub mod reference;
+mod sampler;
 
 pub use error::Error;
 pub use outcome::{Draw, Kept};
 pub use params::{MassBase, Params, TemperatureAt, Ties};
+pub use sampler::{Sampler, filter_fused, sample_fused};
 pub use topmass_kernels::Tier;

@@ -6,9 +6,9 @@
 
 use rand::Rng;
 
+use crate::Error;
 use crate::outcome::Draw;
 use crate::params::{MassBase, Params, TemperatureAt, Ties};
-use crate::Error;
 
 /// The kept tokens, in index order. `O(V log V)`.
 ///
@@ -59,11 +59,7 @@ pub fn filter(logits: &[f32], params: Params) -> Result<Vec<f64>, Error> {
 /// assert_eq!((draw.token, draw.kept), (1, 1));
 /// # Ok::<(), topmass::Error>(())
 /// ```
-pub fn sample<R: Rng + ?Sized>(
-    logits: &[f32],
-    params: Params,
-    rng: &mut R,
-) -> Result<Draw, Error> {
+pub fn sample<R: Rng + ?Sized>(logits: &[f32], params: Params, rng: &mut R) -> Result<Draw, Error> {
     let cut = cut(logits, params)?;
     let u = if params.temperature <= 0.0 {
         0.0
@@ -104,9 +100,17 @@ fn cut(logits: &[f32], params: Params) -> Result<Cut, Error> {
     params.validate()?;
     let max = check_row(logits)?;
     if params.temperature <= 0.0 {
-        let argmax = logits.iter().position(|&x| x == max).expect("the maximum is in the row");
+        let argmax = logits
+            .iter()
+            .position(|&x| x == max)
+            .expect("the maximum is in the row");
         // At T = 0 all of the mass lies on the maximum: nothing is cut away.
-        return Ok(Cut { kept: vec![argmax], weights: vec![1.0], kept_weight: 1.0, retained_mass: 1.0 });
+        return Ok(Cut {
+            kept: vec![argmax],
+            weights: vec![1.0],
+            kept_weight: 1.0,
+            retained_mass: 1.0,
+        });
     }
 
     // Softmax weights at the temperature of the cut, most likely first, ties by index.
@@ -115,10 +119,20 @@ fn cut(logits: &[f32], params: Params) -> Result<Cut, Error> {
         TemperatureAt::BeforeCut => temperature,
         TemperatureAt::AfterCut => 1.0,
     };
-    let w: Vec<f64> = logits.iter().map(|&x| weight(x, max, cut_temperature)).collect();
-    let mut order: Vec<usize> = (0..logits.len()).filter(|&i| logits[i] > f32::NEG_INFINITY).collect();
+    let w: Vec<f64> = logits
+        .iter()
+        .map(|&x| weight(x, max, cut_temperature))
+        .collect();
+    let mut order: Vec<usize> = (0..logits.len())
+        .filter(|&i| logits[i] > f32::NEG_INFINITY)
+        .collect();
     // No NaN is left, and partial_cmp, unlike total_cmp, calls -0.0 and 0.0 a tie.
-    order.sort_by(|&a, &b| logits[b].partial_cmp(&logits[a]).expect("no NaN").then(a.cmp(&b)));
+    order.sort_by(|&a, &b| {
+        logits[b]
+            .partial_cmp(&logits[a])
+            .expect("no NaN")
+            .then(a.cmp(&b))
+    });
     let together = params.ties == Ties::Together;
     let tied = |order: &[usize], a: usize, b: usize| logits[order[a]] == logits[order[b]];
 
@@ -157,7 +171,10 @@ fn cut(logits: &[f32], params: Params) -> Result<Cut, Error> {
     kept.sort_unstable();
     let unmasked_kept = kept.len() == order.len();
     let retained = sum(kept.iter().map(|&i| w[i]));
-    let weights: Vec<f64> = kept.iter().map(|&i| weight(logits[i], max, temperature)).collect();
+    let weights: Vec<f64> = kept
+        .iter()
+        .map(|&i| weight(logits[i], max, temperature))
+        .collect();
     Ok(Cut {
         kept_weight: sum(weights.iter().copied()),
         weights,
@@ -183,7 +200,11 @@ fn check_row(logits: &[f32]) -> Result<f32, Error> {
         }
         max = max.max(x);
     }
-    if max == f32::NEG_INFINITY { Err(Error::AllMasked) } else { Ok(max) }
+    if max == f32::NEG_INFINITY {
+        Err(Error::AllMasked)
+    } else {
+        Ok(max)
+    }
 }
 
 fn weight(x: f32, max: f32, temperature: f64) -> f64 {
@@ -209,7 +230,11 @@ struct Sum {
 impl Sum {
     fn add(&mut self, x: f64) {
         let total = self.sum + x;
-        self.lost += if self.sum.abs() >= x.abs() { (self.sum - total) + x } else { (x - total) + self.sum };
+        self.lost += if self.sum.abs() >= x.abs() {
+            (self.sum - total) + x
+        } else {
+            (x - total) + self.sum
+        };
         self.sum = total;
     }
 

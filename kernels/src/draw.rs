@@ -33,7 +33,10 @@ pub struct Split {
 /// assert_eq!((split.above.count, split.above.mass), (2, Mass::of_weight(1.0).times(2)));
 /// assert_eq!(packed.indices(), [2]);
 /// ```
-#[expect(clippy::too_many_arguments, reason = "a kernel's arguments, named at the call")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "a kernel's arguments, named at the call"
+)]
 pub fn split(
     isa: Isa,
     row: &[f32],
@@ -47,7 +50,16 @@ pub fn split(
     packed.reset(capacity);
     block_masses.clear();
     block_masses.resize(blocks(row.len()), Mass::ZERO);
-    isa.run(SplitRow { row, scale, max, low, high, capacity, block_masses, packed })
+    isa.run(SplitRow {
+        row,
+        scale,
+        max,
+        low,
+        high,
+        capacity,
+        block_masses,
+        packed,
+    })
 }
 
 struct SplitRow<'a> {
@@ -69,7 +81,11 @@ impl Kernel for SplitRow<'_> {
         let exp = Exp64::new(l, self.scale, self.max);
         let (low, high) = (l.splat(self.low), l.splat(self.high));
         let blocks = Blocks::new(self.row);
-        let mut split = Split { total: Mass::ZERO, above: Weighed::default(), packed: true };
+        let mut split = Split {
+            total: Mass::ZERO,
+            above: Weighed::default(),
+            packed: true,
+        };
         for (b, block_mass) in self.block_masses.iter_mut().enumerate() {
             let mut total = MassLanes::new(l);
             let mut above = MassLanes::new(l);
@@ -87,8 +103,8 @@ impl Kernel for SplitRow<'_> {
                 }
             }
             *block_mass = above.mass(l);
-            split.above.mass += *block_mass;
-            split.total += total.mass(l);
+            split.above.mass = split.above.mass.plus(*block_mass);
+            split.total = split.total.plus(total.mass(l));
         }
         split
     }
@@ -119,7 +135,14 @@ pub fn kept_masses(
 ) -> Mass {
     block_masses.clear();
     block_masses.resize(blocks(row.len()), Mass::ZERO);
-    isa.run(KeptMasses { row, traces, scale, max, cut, block_masses })
+    isa.run(KeptMasses {
+        row,
+        traces,
+        scale,
+        max,
+        cut,
+        block_masses,
+    })
 }
 
 struct KeptMasses<'a> {
@@ -155,7 +178,7 @@ impl Kernel for KeptMasses<'_> {
                 }
             }
             *block_mass = sum.mass(l);
-            total += *block_mass;
+            total = total.plus(*block_mass);
         }
         total
     }
@@ -178,7 +201,10 @@ impl Kernel for KeptMasses<'_> {
 /// write_probabilities(isa, &row, &traces, &Scale::new(1.0), max, cut, 2.0, &mut probs);
 /// assert_eq!(probs, [0.0, 0.5, 0.0, 0.5]);
 /// ```
-#[expect(clippy::too_many_arguments, reason = "a kernel's arguments, named at the call")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "a kernel's arguments, named at the call"
+)]
 pub fn write_probabilities(
     isa: Isa,
     row: &[f32],
@@ -190,7 +216,15 @@ pub fn write_probabilities(
     probs: &mut [f32],
 ) {
     assert_eq!(row.len(), probs.len());
-    isa.run(WriteProbabilities { row, traces, scale, max, cut, mass, probs });
+    isa.run(WriteProbabilities {
+        row,
+        traces,
+        scale,
+        max,
+        cut,
+        mass,
+        probs,
+    });
 }
 
 struct WriteProbabilities<'a> {
@@ -213,8 +247,12 @@ impl Kernel for WriteProbabilities<'_> {
         let blocks = Blocks::new(self.row);
         let mut copy = [[[0.0; LANES]; 8]; 8];
         self.probs.fill(0.0);
-        for (b, (chunk_max, out)) in
-            self.traces.chunk_max.iter().zip(self.probs.chunks_mut(BLOCK)).enumerate()
+        for (b, (chunk_max, out)) in self
+            .traces
+            .chunk_max
+            .iter()
+            .zip(self.probs.chunks_mut(BLOCK))
+            .enumerate()
         {
             let (block, low) = self.cut.on_block(blocks.get(b), b, &mut copy);
             let low = l.splat(low);
@@ -246,7 +284,7 @@ impl Kernel for WriteProbabilities<'_> {
 /// let isa = Isa::new(Tier::detected()).unwrap();
 /// let one = Mass::of_weight(1.0);
 /// let at = |t| locate(isa, &[2.0, 0.0, 2.0], &Scale::new(1.0), 2.0,
-///     Cut { value: 2.0, last_tie: 9 }, &[one + one], t);
+///     Cut { value: 2.0, last_tie: 9 }, &[one.plus(one)], t);
 /// assert_eq!((at(Mass::ZERO), at(one)), (Some((0, 1.0)), Some((2, 1.0))));
 /// ```
 #[must_use]
@@ -261,9 +299,9 @@ pub fn locate(
 ) -> Option<(usize, f64)> {
     let mut below = Mass::ZERO;
     let (b, _) = masses.iter().enumerate().find(|&(_, &mass)| {
-        let beyond = below + mass > threshold;
+        let beyond = below.plus(mass) > threshold;
         if !beyond {
-            below += mass;
+            below = below.plus(mass);
         }
         beyond
     })?;
@@ -273,7 +311,7 @@ pub fn locate(
     weigh(isa, block, scale, max, &mut w[..block.len()]);
     block.iter().zip(w).enumerate().find_map(|(i, (&x, w))| {
         if cut.keeps(x, (start + i) as u32) {
-            below += Mass::of_weight(w);
+            below = below.plus(Mass::of_weight(w));
         }
         (below > threshold).then_some((start + i, w))
     })

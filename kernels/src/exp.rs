@@ -9,7 +9,13 @@ use crate::lanes::{Kernel, LANES, Lanes};
 use crate::tier::Isa;
 
 /// Minimax coefficients of `(2^f - 1) / f` on `[-1/2, 1/2]`, relative error of `2^f` below 9.2e-8.
-const POLY32: [f32; 5] = [0.693_147, 0.240_222_42, 0.055_507_337, 0.009_671_513, 0.001_326_472_7];
+const POLY32: [f32; 5] = [
+    0.693_147,
+    0.240_222_42,
+    0.055_507_337,
+    0.009_671_513,
+    0.001_326_472_7,
+];
 
 /// The same to 2.3e-16.
 const POLY64: [f64; 10] = [
@@ -62,7 +68,11 @@ impl Scale {
             let high = LOG2_E / t;
             (high, (f64::mul_add(-high, t, LOG2_E) + LOG2_E_LOW) / t)
         };
-        Scale { high, low, scale32: high as f32 }
+        Scale {
+            high,
+            low,
+            scale32: high as f32,
+        }
     }
 
     /// Whether the `f32` kernel's error bound holds for this temperature.

@@ -8,8 +8,6 @@
 //! In lanes it costs six operations: `w + 1` holds the multiple of 2^-52 in its mantissa, the rest
 //! plus 1.5 * 2^-40 holds the multiple of 2^-92, and the bit patterns are added as integers.
 
-use std::ops::{Add, AddAssign};
-
 use crate::lanes::{LANES, Lanes};
 
 /// A mass in units of 2^-92 of the largest weight.
@@ -18,7 +16,7 @@ use crate::lanes::{LANES, Lanes};
 /// use topmass_kernels::Mass;
 /// let third = Mass::of_weight(1.0 / 3.0);
 /// assert_eq!(third.to_f64(), 1.0 / 3.0);
-/// assert!(third + third < Mass::of_weight(1.0));
+/// assert!(third.plus(third) < Mass::of_weight(1.0));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mass(u128);
@@ -54,12 +52,11 @@ impl Mass {
         Mass(high.wrapping_add_signed(i128::from(low.cast_signed())))
     }
 
-    /// The nearest mass to a finite number of at least 0, where it is below 2^35.
+    /// The smallest mass that is not below a finite number from 0 to 2^35.
     #[must_use]
-    pub fn from_f64(x: f64) -> Mass {
-        // Exact: a multiplication by a power of two, then a truncation far below the mantissa of
-        // anything that is not tiny.
-        Mass((x * f64::powi(2.0, PLACES)) as u128)
+    pub fn at_least(x: f64) -> Mass {
+        // The product is exact: a power of two.
+        Mass((x * f64::powi(2.0, PLACES)).ceil() as u128)
     }
 
     /// The nearest `f64`.
@@ -74,26 +71,32 @@ impl Mass {
         Mass(self.0 * u128::from(count))
     }
 
-    /// `fraction * self`, exact, rounded up to the grid, for a fraction in `[0, 1)`.
-    ///
-    /// For an integer mass `m`, `m < fraction * self` exactly where `m < self.share_up(fraction)`.
+    /// The sum.
+    #[inline]
     #[must_use]
-    pub fn share_up(self, fraction: f64) -> Mass {
-        let (floor, exact) = self.share(fraction);
-        if exact { floor } else { Mass(floor.0 + 1) }
+    pub fn plus(self, other: Mass) -> Mass {
+        Mass(self.0 + other.0)
+    }
+
+    /// The difference; nothing where `other` is larger.
+    #[inline]
+    #[must_use]
+    pub fn minus(self, other: Mass) -> Mass {
+        Mass(self.0.saturating_sub(other.0))
+    }
+
+    /// What each of `count` equal parts of this mass has.
+    #[must_use]
+    pub fn each_of(self, count: u64) -> Mass {
+        Mass(self.0 / u128::from(count.max(1)))
     }
 
     /// `fraction * self`, exact, rounded down to the grid, for a fraction in `[0, 1)`.
     ///
-    /// For an integer mass `m`, `m > fraction * self` exactly where
-    /// `m > self.share_down(fraction)`.
+    /// For a mass `m`, `m > fraction * self` exactly where `m > self.share(fraction)`; as a
+    /// fraction is below 1, the share of any mass but nothing is below that mass.
     #[must_use]
-    pub fn share_down(self, fraction: f64) -> Mass {
-        self.share(fraction).0
-    }
-
-    /// The floor of the exact product, and whether it is the product.
-    fn share(self, fraction: f64) -> (Mass, bool) {
+    pub fn share(self, fraction: f64) -> Mass {
         debug_assert!((0.0..1.0).contains(&fraction));
         let bits = fraction.to_bits();
         let exponent = (bits >> 52).max(1) as u32;
@@ -101,35 +104,15 @@ impl Mass {
         let mantissa = u128::from(bits & ((1 << 52) - 1) | hidden);
         // fraction = mantissa * 2^-shift, mantissa below 2^53, shift at least 53.
         let shift = 1075 - exponent;
-        // The product in two halves of 64 bits and the rest: self is below 2^127.
+        // The product in two halves, high * 2^64 + low: self is below 2^127.
         let low = mantissa * (self.0 & u128::from(u64::MAX));
         let high = mantissa * (self.0 >> 64) + (low >> 64);
         let low = low & u128::from(u64::MAX);
-        if shift < 64 {
-            let lost = low & ((1 << shift) - 1);
-            (Mass((high << (64 - shift)) | (low >> shift)), lost == 0)
-        } else if shift < 192 {
-            let s = shift - 64;
-            let lost = high & ((1u128 << s) - 1);
-            (Mass(high >> s), lost == 0 && low == 0)
-        } else {
-            (Mass::ZERO, high == 0 && low == 0)
-        }
-    }
-}
-
-impl Add for Mass {
-    type Output = Mass;
-    #[inline]
-    fn add(self, other: Mass) -> Mass {
-        Mass(self.0 + other.0)
-    }
-}
-
-impl AddAssign for Mass {
-    #[inline]
-    fn add_assign(&mut self, other: Mass) {
-        self.0 += other.0;
+        Mass(match shift {
+            0..64 => high << (64 - shift) | low >> shift,
+            64..192 => high >> (shift - 64),
+            _ => 0,
+        })
     }
 }
 
@@ -144,7 +127,11 @@ pub(crate) struct MassLanes<L: Lanes> {
 impl<L: Lanes> MassLanes<L> {
     #[inline(always)]
     pub(crate) fn new(l: L) -> Self {
-        MassLanes { high: l.zero_a(), low: l.zero_a(), vectors: 0 }
+        MassLanes {
+            high: l.zero_a(),
+            low: l.zero_a(),
+            vectors: 0,
+        }
     }
 
     #[inline(always)]
@@ -171,9 +158,21 @@ mod tests {
 
     #[test]
     fn a_mass_is_the_weight_to_the_last_bit_that_f64_has() {
-        for w in [0.0, 1.0, 0.5, 1.0 / 3.0, 1e-5, 0.999_999_999_999_999_9, 1e-12, 2f64.powi(-70)] {
+        for w in [
+            0.0,
+            1.0,
+            0.5,
+            1.0 / 3.0,
+            1e-5,
+            0.999_999_999_999_999_9,
+            1e-12,
+            2f64.powi(-70),
+        ] {
             let error = (Mass::of_weight(w).to_f64() - w).abs();
-            assert!(error <= 2f64.powi(-93) + w * f64::EPSILON / 2.0, "{w}: {error}");
+            assert!(
+                error <= 2f64.powi(-93) + w * f64::EPSILON / 2.0,
+                "{w}: {error}"
+            );
         }
         assert_eq!(Mass::of_weight(1.0), Mass(1 << 92));
         assert_eq!(Mass::of_weight(2f64.powi(-93) * 0.99), Mass::ZERO);
@@ -182,17 +181,23 @@ mod tests {
     #[test]
     fn shares_are_exact() {
         let total = Mass((7u128 << 92) + 12_345);
-        assert_eq!(total.share_down(0.5), Mass(((7u128 << 92) + 12_345) / 2));
-        assert_eq!(total.share_up(0.5), Mass(((7u128 << 92) + 12_345) / 2 + 1));
-        assert_eq!(Mass(1 << 100).share_up(0.25), Mass(1 << 98));
-        assert_eq!(total.share_down(0.0), Mass::ZERO);
-        assert_eq!(total.share_up(0.0), Mass::ZERO);
-        assert_eq!(total.share_up(f64::MIN_POSITIVE), Mass::UNIT);
-        assert_eq!(total.share_up(5e-324), Mass::UNIT);
+        assert_eq!(total.share(0.5), Mass(((7u128 << 92) + 12_345) / 2));
+        assert_eq!(Mass(1 << 100).share(0.25), Mass(1 << 98));
+        assert_eq!(total.share(0.0), Mass::ZERO);
+        assert_eq!(total.share(5e-324), Mass::ZERO);
+        assert_eq!(Mass::UNIT.share(1.0f64.next_down()), Mass::ZERO);
+        assert_eq!(Mass(1 << 120).share(2f64.powi(-70)), Mass(1 << 50));
         // 0.9 is 8106479329266893 * 2^-53.
         let m = Mass(3u128 << 110);
-        assert_eq!(m.share_down(0.9).0, (3u128 * 8_106_479_329_266_893) << 57);
+        assert_eq!(m.share(0.9).0, (3u128 * 8_106_479_329_266_893) << 57);
         let m = Mass((3u128 << 53) + 5);
-        assert_eq!(m.share_down(0.9).0, 3 * 8_106_479_329_266_893 + 4);
+        assert_eq!(m.share(0.9).0, 3 * 8_106_479_329_266_893 + 4);
+    }
+
+    #[test]
+    fn at_least_rounds_up() {
+        assert_eq!(Mass::at_least(1.0), Mass(1 << 92));
+        assert_eq!(Mass::at_least(2f64.powi(-92) * 1.5), Mass(2));
+        assert_eq!(Mass::at_least(0.0), Mass::ZERO);
     }
 }

@@ -79,8 +79,6 @@ pub(crate) trait Lanes: Copy {
     fn narrow(self, a: Self::D) -> Self::F;
     /// `out[i]` is lane `i`.
     fn store_d(self, x: Self::D, out: &mut [f64; LANES]);
-    /// Lane `i` is `x[i]`.
-    fn load_d(self, x: &[f64; LANES]) -> Self::D;
     /// Every lane is `x`.
     fn splat_d(self, x: f64) -> Self::D;
     /// `a + b`, rounded once.
@@ -112,7 +110,11 @@ pub(crate) trait Lanes: Copy {
         let mut width = LANES / 2;
         while width > 0 {
             for i in 0..width {
-                x[i] = if x[i] > x[i + width] { x[i] } else { x[i + width] };
+                x[i] = if x[i] > x[i + width] {
+                    x[i]
+                } else {
+                    x[i + width]
+                };
             }
             width /= 2;
         }

@@ -25,7 +25,6 @@ pub fn blocks(len: usize) -> usize {
 pub(crate) struct Blocks<'a> {
     full: &'a [[f32; BLOCK]],
     padded: [f32; BLOCK],
-    len: usize,
 }
 
 impl<'a> Blocks<'a> {
@@ -34,12 +33,7 @@ impl<'a> Blocks<'a> {
         let (full, tail) = row.as_chunks();
         let mut padded = [f32::NEG_INFINITY; BLOCK];
         padded[..tail.len()].copy_from_slice(tail);
-        Blocks { full, padded, len: blocks(row.len()) }
-    }
-
-    #[inline(always)]
-    pub(crate) fn len(&self) -> usize {
-        self.len
+        Blocks { full, padded }
     }
 
     #[inline(always)]
@@ -66,7 +60,10 @@ pub struct Cut {
 
 impl Cut {
     /// Keeps every unmasked token.
-    pub const NONE: Cut = Cut { value: f32::MIN, last_tie: u32::MAX };
+    pub const NONE: Cut = Cut {
+        value: f32::MIN,
+        last_tie: u32::MAX,
+    };
 
     /// Whether the logit `x` at `index` is kept.
     #[inline]
@@ -116,13 +113,35 @@ pub(crate) fn unkey(key: u32) -> f32 {
     f32::from_bits(if key >> 31 == 1 { key ^ 1 << 31 } else { !key })
 }
 
+/// The value halfway between two, counted in representable values.
+///
+/// ```
+/// use topmass_kernels::row::halfway;
+/// assert_eq!(halfway(1.0, 1.0f32.next_up().next_up()), 1.0f32.next_up());
+/// ```
+#[must_use]
+pub fn halfway(a: f32, b: f32) -> f32 {
+    let (a, b) = (key(a), key(b));
+    unkey(a.min(b) + a.abs_diff(b) / 2)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn keys_are_in_the_order_of_values() {
-        let values = [f32::NEG_INFINITY, f32::MIN, -1.0, -f32::MIN_POSITIVE, -1e-45, 0.0, 1e-45, 1.0, f32::MAX];
+        let values = [
+            f32::NEG_INFINITY,
+            f32::MIN,
+            -1.0,
+            -f32::MIN_POSITIVE,
+            -1e-45,
+            0.0,
+            1e-45,
+            1.0,
+            f32::MAX,
+        ];
         assert!(values.windows(2).all(|w| key(w[0]) < key(w[1])));
         assert_eq!(key(-0.0), key(0.0));
         assert!(values.iter().all(|&x| unkey(key(x)) == x));

@@ -91,16 +91,26 @@ pub fn scan(
     let figures = match (scale, count) {
         (Some(scale), true) => isa.run(Scan::<true, true> { row, scale, traces }),
         (Some(scale), false) => isa.run(Scan::<true, false> { row, scale, traces }),
-        (None, true) => isa.run(Scan::<false, true> { row, scale: &Scale::new(1.0), traces }),
-        (None, false) => isa.run(Scan::<false, false> { row, scale: &Scale::new(1.0), traces }),
+        (None, true) => isa.run(Scan::<false, true> {
+            row,
+            scale: &Scale::new(1.0),
+            traces,
+        }),
+        (None, false) => isa.run(Scan::<false, false> {
+            row,
+            scale: &Scale::new(1.0),
+            traces,
+        }),
     }?;
     let normaliser = scale.map(|scale| {
         // References lie at or below the maximum; those of blocks before the first unmasked
         // token are -inf and weigh nothing, like the blocks themselves.
         let mut factors = [0.0; 64];
         let mut value = 0.0;
-        for (masses, references) in
-            traces.block_mass.chunks_mut(64).zip(traces.reference.chunks(64))
+        for (masses, references) in traces
+            .block_mass
+            .chunks_mut(64)
+            .zip(traces.reference.chunks(64))
         {
             let factors = &mut factors[..masses.len()];
             weigh(isa, references, scale, figures.max, factors);
@@ -109,9 +119,16 @@ pub fn scan(
                 value += *mass;
             }
         }
-        Normaliser { value, error: error_bound(value, row.len(), scale) }
+        Normaliser {
+            value,
+            error: error_bound(value, row.len(), scale),
+        }
     });
-    Some(Scanned { max: figures.max, unmasked: figures.unmasked, normaliser })
+    Some(Scanned {
+        max: figures.max,
+        unmasked: figures.unmasked,
+        normaliser,
+    })
 }
 
 /// Bound on the absolute error of a normaliser summed by [`Scan`], and of each partial sum.
@@ -209,7 +226,11 @@ impl<const EXP: bool, const COUNT: bool> Kernel for Scan<'_, EXP, COUNT> {
             }
         }
         // A NaN or +inf makes its own difference to the reference, and so the total, NaN.
-        let clean = if EXP { !f64::is_nan(total) } else { l.bits(clean) == 0xffff };
+        let clean = if EXP {
+            !f64::is_nan(total)
+        } else {
+            l.bits(clean) == 0xffff
+        };
         clean.then_some(Figures { max, unmasked })
     }
 }

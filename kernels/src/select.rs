@@ -1,7 +1,7 @@
 //! From the maxima of groups to the few elements that can matter.
 
 use crate::lanes::{Kernel, LANES, Lanes, Vector};
-use crate::row::{BLOCK, Blocks, key, unkey};
+use crate::row::{BLOCK, Blocks, halfway};
 use crate::scan::Traces;
 use crate::tier::Isa;
 
@@ -24,12 +24,16 @@ use crate::tier::Isa;
 #[must_use]
 pub fn reach(isa: Isa, traces: &Traces, max: f32, need: usize, spread: f32) -> f32 {
     let coarse = &traces.block_max[..];
-    let maxima = if 4 * need <= LANES * coarse.len() { coarse } else { traces.chunk_max.as_flattened() };
+    let maxima = if 4 * need <= LANES * coarse.len() {
+        coarse
+    } else {
+        traces.chunk_max.as_flattened()
+    };
     let count = |t: f32| isa.run(CountGe { maxima, t });
     // Invariant: fewer than `need` groups reach `high`; at least `need` reach `low` once it is
     // known to be enough.
     let mut high = max.next_up();
-    let mut step = spread.max(f32::MIN_POSITIVE);
+    let mut step = spread.max(max.abs() * f32::EPSILON).max(f32::MIN_POSITIVE);
     let mut low = loop {
         let t = (max - step).max(f32::MIN);
         let n = count(t);
@@ -45,14 +49,14 @@ pub fn reach(isa: Isa, traces: &Traces, max: f32, need: usize, spread: f32) -> f
         high = t;
         step *= 2.0;
     };
-    for round in 0..12 {
+    for round in 0..24 {
         // The middle of the values is quick on real rows; the middle of the keys halves what is
         // left on any.
-        let (a, b) = (key(low), key(high));
-        if b - a <= 1 {
-            break;
-        }
-        let t = if round < 8 { low / 2.0 + high / 2.0 } else { unkey(a + (b - a) / 2) };
+        let t = if round % 2 == 0 {
+            low / 2.0 + high / 2.0
+        } else {
+            halfway(low, high)
+        };
         if t <= low || t >= high {
             break;
         }
@@ -76,7 +80,10 @@ impl Kernel for CountGe<'_> {
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) -> usize {
         let t = l.splat(self.t);
-        self.maxima.iter().map(|x| l.bits(l.ge(l.load(x), t)).count_ones() as usize).sum()
+        self.maxima
+            .iter()
+            .map(|x| l.bits(l.ge(l.load(x), t)).count_ones() as usize)
+            .sum()
     }
 }
 
@@ -158,7 +165,13 @@ pub fn pack(
     packed: &mut Packed,
 ) -> bool {
     packed.reset(capacity);
-    isa.run(Pack { row, traces, low, capacity, packed })
+    isa.run(Pack {
+        row,
+        traces,
+        low,
+        capacity,
+        packed,
+    })
 }
 
 struct Pack<'a> {
@@ -222,7 +235,11 @@ impl Kernel for FirstGe<'_> {
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) -> Option<usize> {
         let low = l.splat(self.low);
-        let block = self.traces.block_max.iter().position(|x| l.bits(l.ge(l.load(x), low)) != 0)?;
+        let block = self
+            .traces
+            .block_max
+            .iter()
+            .position(|x| l.bits(l.ge(l.load(x), low)) != 0)?;
         let start = block * BLOCK;
         let rest = &self.row[start..];
         rest.iter().position(|&x| x >= self.low).map(|i| start + i)

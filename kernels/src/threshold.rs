@@ -15,7 +15,6 @@ use std::cmp::Reverse;
 
 use crate::fixed::Mass;
 use crate::row::{key, unkey};
-use crate::select::Packed;
 
 /// What a cut-off rule says of an element, from the count and the mass strictly above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,12 +40,26 @@ impl Weighed {
     #[inline]
     fn add(&mut self, mass: Mass) {
         self.count += 1;
-        self.mass += mass;
+        self.mass = self.mass.plus(mass);
     }
 
+    /// Both together.
     #[inline]
-    fn merge(self, other: Weighed) -> Weighed {
-        Weighed { count: self.count + other.count, mass: self.mass + other.mass }
+    #[must_use]
+    pub fn plus(self, other: Weighed) -> Weighed {
+        Weighed {
+            count: self.count + other.count,
+            mass: self.mass.plus(other.mass),
+        }
+    }
+
+    /// What is left of this without `part` of it.
+    #[must_use]
+    pub fn minus(self, part: Weighed) -> Weighed {
+        Weighed {
+            count: self.count - part.count,
+            mass: self.mass.minus(part.mass),
+        }
     }
 }
 
@@ -87,27 +100,21 @@ pub struct Workspace {
     few: Vec<(u32, Mass)>,
 }
 
-/// Finds the cut among packed elements and their weights.
+/// Finds the cut among some elements of a row, given their weights.
 ///
 /// `above` is what lies above all of them; `verdict` says whether an element is kept from what
 /// lies strictly above it, and must be monotone: once it is not `Keep` it never is again.
 /// `complete` says that nothing below the elements could be kept anyway.
 ///
 /// ```
-/// use topmass_kernels::{Mass, Isa, Tier, scan::{Traces, scan}, select::{Packed, pack}};
 /// use topmass_kernels::threshold::{Found, Verdict, Weighed, Workspace, cut_off};
-/// let isa = Isa::new(Tier::detected()).unwrap();
-/// let (mut traces, mut packed) = (Traces::default(), Packed::default());
-/// let row = [1.0, 5.0, 2.0, 5.0];
-/// scan(isa, &row, None, false, &mut traces);
-/// pack(isa, &row, &traces, f32::MIN, 10, &mut packed);
 /// let top_1 = |above: Weighed| if above.count < 1 { Verdict::Keep } else { Verdict::Drop };
-/// let found = cut_off(&packed, &[0.1; 4], Weighed::default(), true, top_1, &mut Workspace::default());
+/// let found = cut_off(&[1.0, 5.0, 2.0, 5.0], &[0.1; 4], Weighed::default(), true, top_1, &mut Workspace::default());
 /// let Found::At(lowest) = found else { panic!() };
 /// assert_eq!((lowest.value, lowest.ties.count), (5.0, 2));
 /// ```
 pub fn cut_off(
-    packed: &Packed,
+    values: &[f32],
     weights: &[f64],
     mut above: Weighed,
     complete: bool,
@@ -121,7 +128,12 @@ pub fn cut_off(
     }
     let Workspace { keys, buckets, few } = work;
     keys.clear();
-    keys.extend(packed.values().iter().zip(weights).map(|(&x, &w)| (key(x), Mass::of_weight(w))));
+    keys.extend(
+        values
+            .iter()
+            .zip(weights)
+            .map(|(&x, &w)| (key(x), Mass::of_weight(w))),
+    );
     let Some(lowest_key) = keys.iter().map(|&(k, _)| k).min() else {
         return Found::Unsure;
     };
@@ -138,7 +150,7 @@ pub fn cut_off(
         }
         // Down to the bucket at whose end the verdict is no longer Keep, or to the lowest.
         while bucket > 0 {
-            let end = above.merge(buckets[bucket]);
+            let end = above.plus(buckets[bucket]);
             if verdict(end) != Verdict::Keep {
                 break;
             }
@@ -169,8 +181,12 @@ fn walk(
     for ties in few.chunk_by(|a, b| a.0 == b.0) {
         let mut tied = Weighed::default();
         ties.iter().for_each(|&(_, mass)| tied.add(mass));
-        let lowest = Lowest { value: unkey(ties[0].0), above, ties: tied };
-        above = above.merge(tied);
+        let lowest = Lowest {
+            value: unkey(ties[0].0),
+            above,
+            ties: tied,
+        };
+        above = above.plus(tied);
         let bottom = ties[0].0 == lowest_key;
         found = match verdict(above) {
             // With nothing below, nobody asks whether it would be kept.

@@ -84,7 +84,10 @@ impl Lanes for Avx512 {
     fn widen(self, a: Self::F) -> Self::D {
         let low = self.0.avx512f._mm512_castps512_ps256(a);
         let high = self.0.avx512dq._mm512_extractf32x8_ps::<1>(a);
-        [self.0.avx512f._mm512_cvtps_pd(low), self.0.avx512f._mm512_cvtps_pd(high)]
+        [
+            self.0.avx512f._mm512_cvtps_pd(low),
+            self.0.avx512f._mm512_cvtps_pd(high),
+        ]
     }
     #[inline(always)]
     fn narrow(self, a: Self::D) -> Self::F {
@@ -95,10 +98,6 @@ impl Lanes for Avx512 {
     #[inline(always)]
     fn store_d(self, x: Self::D, out: &mut [f64; LANES]) {
         *out = cast(x);
-    }
-    #[inline(always)]
-    fn load_d(self, x: &[f64; LANES]) -> Self::D {
-        cast(*x)
     }
     #[inline(always)]
     fn splat_d(self, x: f64) -> Self::D {

@@ -38,7 +38,11 @@ impl Neon {
     #[inline(always)]
     fn wide(self, m: [uint32x4_t; 4], i: usize) -> uint64x2_t {
         let (m, neon) = (m[i / 2], self.0.neon);
-        cast(if i % 2 == 0 { neon.vzip1q_u32(m, m) } else { neon.vzip2q_u32(m, m) })
+        cast(if i % 2 == 0 {
+            neon.vzip1q_u32(m, m)
+        } else {
+            neon.vzip2q_u32(m, m)
+        })
     }
 }
 
@@ -119,7 +123,10 @@ impl Lanes for Neon {
         let mut n = 0;
         for (i, quad) in a.into_iter().enumerate() {
             let m = bits >> (4 * i) & 0xf;
-            let front = self.0.neon.vqtbl1q_u8(cast(quad), cast(COMPRESS[m as usize]));
+            let front = self
+                .0
+                .neon
+                .vqtbl1q_u8(cast(quad), cast(COMPRESS[m as usize]));
             let front: [f32; 4] = cast(front);
             out[n..n + 4].copy_from_slice(&front);
             n += m.count_ones() as usize;
@@ -148,10 +155,6 @@ impl Lanes for Neon {
     #[inline(always)]
     fn store_d(self, x: Self::D, out: &mut [f64; LANES]) {
         *out = cast(x);
-    }
-    #[inline(always)]
-    fn load_d(self, x: &[f64; LANES]) -> Self::D {
-        cast(*x)
     }
     #[inline(always)]
     fn splat_d(self, x: f64) -> Self::D {
@@ -191,7 +194,8 @@ impl Lanes for Neon {
     }
     #[inline(always)]
     fn add_bits(self, acc: Self::A, x: Self::D) -> Self::A {
-        x.into_iter().fold(acc, |sum, d| self.0.neon.vaddq_u64(sum, cast(d)))
+        x.into_iter()
+            .fold(acc, |sum, d| self.0.neon.vaddq_u64(sum, cast(d)))
     }
     #[inline(always)]
     fn total(self, acc: Self::A) -> u64 {

@@ -20,8 +20,16 @@ fn fma32(a: f32, b: f32, c: f32) -> f32 {
     let c_part = sum - product;
     let lost = (product - (sum - c_part)) + (c - c_part);
     let bits = sum.to_bits();
-    let step = if (lost > 0.0) == (sum > 0.0) { 1u64 } else { u64::MAX };
-    let odd = if lost != 0.0 && bits & 1 == 0 { bits.wrapping_add(step) } else { bits };
+    let step = if (lost > 0.0) == (sum > 0.0) {
+        1u64
+    } else {
+        u64::MAX
+    };
+    let odd = if lost != 0.0 && bits & 1 == 0 {
+        bits.wrapping_add(step)
+    } else {
+        bits
+    };
     f64::from_bits(odd) as f32
 }
 
@@ -115,10 +123,6 @@ impl Lanes for Portable {
     #[inline(always)]
     fn store_d(self, x: Self::D, out: &mut [f64; LANES]) {
         *out = x;
-    }
-    #[inline(always)]
-    fn load_d(self, x: &[f64; LANES]) -> Self::D {
-        *x
     }
     #[inline(always)]
     fn splat_d(self, x: f64) -> Self::D {
