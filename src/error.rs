@@ -70,14 +70,8 @@ impl PartialEq for Error {
                 a == b && (x == y || (x.is_nan() && y.is_nan()))
             }
             (
-                LengthMismatch {
-                    expected: a,
-                    found: x,
-                },
-                LengthMismatch {
-                    expected: b,
-                    found: y,
-                },
+                LengthMismatch { expected: a, found: x },
+                LengthMismatch { expected: b, found: y },
             ) => a == b && x == y,
             (UnsupportedTier { tier: a }, UnsupportedTier { tier: b }) => a == b,
             _ => false,
@@ -96,16 +90,10 @@ impl fmt::Display for Error {
             Error::PositiveInfinity { index } => write!(f, "the logit at index {index} is +inf"),
             Error::InvalidParam { name, value } => write!(f, "{name} = {value} is not allowed"),
             Error::LengthMismatch { expected, found } => {
-                write!(
-                    f,
-                    "a slice has {found} elements where {expected} are needed"
-                )
+                write!(f, "a slice has {found} elements where {expected} are needed")
             }
             Error::RowTooLong { len } => {
-                write!(
-                    f,
-                    "the row has {len} logits, more than a u32 token id can name"
-                )
+                write!(f, "the row has {len} logits, more than a u32 token id can name")
             }
             Error::UnsupportedTier { tier } => {
                 write!(f, "this CPU does not support the tier {tier}")

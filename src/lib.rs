@@ -6,6 +6,7 @@ mod outcome;
 mod params;
 pub mod reference;
 mod sampler;
+mod search;
 
 pub use error::Error;
 pub use outcome::{Draw, Kept};

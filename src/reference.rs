@@ -100,10 +100,7 @@ fn cut(logits: &[f32], params: Params) -> Result<Cut, Error> {
     params.validate()?;
     let max = check_row(logits)?;
     if params.temperature <= 0.0 {
-        let argmax = logits
-            .iter()
-            .position(|&x| x == max)
-            .expect("the maximum is in the row");
+        let argmax = logits.iter().position(|&x| x == max).expect("the maximum is in the row");
         // At T = 0 all of the mass lies on the maximum: nothing is cut away.
         return Ok(Cut {
             kept: vec![argmax],
@@ -119,20 +116,11 @@ fn cut(logits: &[f32], params: Params) -> Result<Cut, Error> {
         TemperatureAt::BeforeCut => temperature,
         TemperatureAt::AfterCut => 1.0,
     };
-    let w: Vec<f64> = logits
-        .iter()
-        .map(|&x| weight(x, max, cut_temperature))
-        .collect();
-    let mut order: Vec<usize> = (0..logits.len())
-        .filter(|&i| logits[i] > f32::NEG_INFINITY)
-        .collect();
+    let w: Vec<f64> = logits.iter().map(|&x| weight(x, max, cut_temperature)).collect();
+    let mut order: Vec<usize> =
+        (0..logits.len()).filter(|&i| logits[i] > f32::NEG_INFINITY).collect();
     // No NaN is left, and partial_cmp, unlike total_cmp, calls -0.0 and 0.0 a tie.
-    order.sort_by(|&a, &b| {
-        logits[b]
-            .partial_cmp(&logits[a])
-            .expect("no NaN")
-            .then(a.cmp(&b))
-    });
+    order.sort_by(|&a, &b| logits[b].partial_cmp(&logits[a]).expect("no NaN").then(a.cmp(&b)));
     let together = params.ties == Ties::Together;
     let tied = |order: &[usize], a: usize, b: usize| logits[order[a]] == logits[order[b]];
 
@@ -171,10 +159,7 @@ fn cut(logits: &[f32], params: Params) -> Result<Cut, Error> {
     kept.sort_unstable();
     let unmasked_kept = kept.len() == order.len();
     let retained = sum(kept.iter().map(|&i| w[i]));
-    let weights: Vec<f64> = kept
-        .iter()
-        .map(|&i| weight(logits[i], max, temperature))
-        .collect();
+    let weights: Vec<f64> = kept.iter().map(|&i| weight(logits[i], max, temperature)).collect();
     Ok(Cut {
         kept_weight: sum(weights.iter().copied()),
         weights,
@@ -200,11 +185,7 @@ fn check_row(logits: &[f32]) -> Result<f32, Error> {
         }
         max = max.max(x);
     }
-    if max == f32::NEG_INFINITY {
-        Err(Error::AllMasked)
-    } else {
-        Ok(max)
-    }
+    if max == f32::NEG_INFINITY { Err(Error::AllMasked) } else { Ok(max) }
 }
 
 fn weight(x: f32, max: f32, temperature: f64) -> f64 {
@@ -230,11 +211,8 @@ struct Sum {
 impl Sum {
     fn add(&mut self, x: f64) {
         let total = self.sum + x;
-        self.lost += if self.sum.abs() >= x.abs() {
-            (self.sum - total) + x
-        } else {
-            (x - total) + self.sum
-        };
+        self.lost +=
+            if self.sum.abs() >= x.abs() { (self.sum - total) + x } else { (x - total) + self.sum };
         self.sum = total;
     }
 

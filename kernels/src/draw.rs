@@ -33,10 +33,7 @@ pub struct Split {
 /// assert_eq!((split.above.count, split.above.mass), (2, Mass::of_weight(1.0).times(2)));
 /// assert_eq!(packed.indices(), [2]);
 /// ```
-#[expect(
-    clippy::too_many_arguments,
-    reason = "a kernel's arguments, named at the call"
-)]
+#[expect(clippy::too_many_arguments, reason = "a kernel's arguments, named at the call")]
 pub fn split(
     isa: Isa,
     row: &[f32],
@@ -50,16 +47,7 @@ pub fn split(
     packed.reset(capacity);
     block_masses.clear();
     block_masses.resize(blocks(row.len()), Mass::ZERO);
-    isa.run(SplitRow {
-        row,
-        scale,
-        max,
-        low,
-        high,
-        capacity,
-        block_masses,
-        packed,
-    })
+    isa.run(SplitRow { row, scale, max, low, high, capacity, block_masses, packed })
 }
 
 struct SplitRow<'a> {
@@ -81,11 +69,7 @@ impl Kernel for SplitRow<'_> {
         let exp = Exp64::new(l, self.scale, self.max);
         let (low, high) = (l.splat(self.low), l.splat(self.high));
         let blocks = Blocks::new(self.row);
-        let mut split = Split {
-            total: Mass::ZERO,
-            above: Weighed::default(),
-            packed: true,
-        };
+        let mut split = Split { total: Mass::ZERO, above: Weighed::default(), packed: true };
         for (b, block_mass) in self.block_masses.iter_mut().enumerate() {
             let mut total = MassLanes::new(l);
             let mut above = MassLanes::new(l);
@@ -135,14 +119,7 @@ pub fn kept_masses(
 ) -> Mass {
     block_masses.clear();
     block_masses.resize(blocks(row.len()), Mass::ZERO);
-    isa.run(KeptMasses {
-        row,
-        traces,
-        scale,
-        max,
-        cut,
-        block_masses,
-    })
+    isa.run(KeptMasses { row, traces, scale, max, cut, block_masses })
 }
 
 struct KeptMasses<'a> {
@@ -201,10 +178,7 @@ impl Kernel for KeptMasses<'_> {
 /// write_probabilities(isa, &row, &traces, &Scale::new(1.0), max, cut, 2.0, &mut probs);
 /// assert_eq!(probs, [0.0, 0.5, 0.0, 0.5]);
 /// ```
-#[expect(
-    clippy::too_many_arguments,
-    reason = "a kernel's arguments, named at the call"
-)]
+#[expect(clippy::too_many_arguments, reason = "a kernel's arguments, named at the call")]
 pub fn write_probabilities(
     isa: Isa,
     row: &[f32],
@@ -216,15 +190,7 @@ pub fn write_probabilities(
     probs: &mut [f32],
 ) {
     assert_eq!(row.len(), probs.len());
-    isa.run(WriteProbabilities {
-        row,
-        traces,
-        scale,
-        max,
-        cut,
-        mass,
-        probs,
-    });
+    isa.run(WriteProbabilities { row, traces, scale, max, cut, mass, probs });
 }
 
 struct WriteProbabilities<'a> {
@@ -247,12 +213,8 @@ impl Kernel for WriteProbabilities<'_> {
         let blocks = Blocks::new(self.row);
         let mut copy = [[[0.0; LANES]; 8]; 8];
         self.probs.fill(0.0);
-        for (b, (chunk_max, out)) in self
-            .traces
-            .chunk_max
-            .iter()
-            .zip(self.probs.chunks_mut(BLOCK))
-            .enumerate()
+        for (b, (chunk_max, out)) in
+            self.traces.chunk_max.iter().zip(self.probs.chunks_mut(BLOCK)).enumerate()
         {
             let (block, low) = self.cut.on_block(blocks.get(b), b, &mut copy);
             let low = l.splat(low);

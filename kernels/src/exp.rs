@@ -9,13 +9,7 @@ use crate::lanes::{Kernel, LANES, Lanes};
 use crate::tier::Isa;
 
 /// Minimax coefficients of `(2^f - 1) / f` on `[-1/2, 1/2]`, relative error of `2^f` below 9.2e-8.
-const POLY32: [f32; 5] = [
-    0.693_147,
-    0.240_222_42,
-    0.055_507_337,
-    0.009_671_513,
-    0.001_326_472_7,
-];
+const POLY32: [f32; 5] = [0.693_147, 0.240_222_42, 0.055_507_337, 0.009_671_513, 0.001_326_472_7];
 
 /// The same to 2.3e-16.
 const POLY64: [f64; 10] = [
@@ -68,11 +62,7 @@ impl Scale {
             let high = LOG2_E / t;
             (high, (f64::mul_add(-high, t, LOG2_E) + LOG2_E_LOW) / t)
         };
-        Scale {
-            high,
-            low,
-            scale32: high as f32,
-        }
+        Scale { high, low, scale32: high as f32 }
     }
 
     /// Whether the `f32` kernel's error bound holds for this temperature.
@@ -98,7 +88,6 @@ pub(crate) struct Exp32<L: Lanes> {
     floor: L::F,
     magic: L::F,
     one: L::F,
-    poly: [L::F; 5],
 }
 
 impl<L: Lanes> Exp32<L> {
@@ -109,7 +98,6 @@ impl<L: Lanes> Exp32<L> {
             floor: l.splat(-127.0 / scale.scale32),
             magic: l.splat(MAGIC32),
             one: l.splat(1.0),
-            poly: POLY32.map(|c| l.splat(c)),
         }
     }
 
@@ -124,11 +112,10 @@ impl<L: Lanes> Exp32<L> {
         let t = l.fma(d, self.scale, self.magic);
         let minus_n = l.sub(self.magic, t);
         let f = l.fma(d, self.scale, minus_n);
-        let [c1, c2, c3, c4, c5] = self.poly;
-        let p = l.fma(c5, f, c4);
-        let p = l.fma(p, f, c3);
-        let p = l.fma(p, f, c2);
-        let p = l.fma(p, f, c1);
+        let mut p = l.splat(POLY32[4]);
+        for c in POLY32[..4].iter().rev() {
+            p = l.fma(p, f, l.splat(*c));
+        }
         let p = l.fma(p, f, self.one);
         l.mul(p, l.shl23(t))
     }
@@ -148,7 +135,6 @@ pub(crate) struct Exp64<L: Lanes> {
     floor: L::D,
     magic: L::D,
     one: L::D,
-    poly: [L::D; 10],
 }
 
 impl<L: Lanes> Exp64<L> {
@@ -161,7 +147,6 @@ impl<L: Lanes> Exp64<L> {
             floor: l.splat_d(-1023.0 / scale.high),
             magic: l.splat_d(MAGIC64),
             one: l.splat_d(1.0),
-            poly: POLY64.map(|c| l.splat_d(c)),
         }
     }
 
@@ -173,9 +158,9 @@ impl<L: Lanes> Exp64<L> {
         let t = l.fma_d(d, self.high, self.magic);
         let minus_n = l.sub_d(self.magic, t);
         let f = l.fma_d(d, self.low, l.fma_d(d, self.high, minus_n));
-        let mut p = self.poly[9];
-        for c in self.poly[..9].iter().rev() {
-            p = l.fma_d(p, f, *c);
+        let mut p = l.splat_d(POLY64[9]);
+        for c in POLY64[..9].iter().rev() {
+            p = l.fma_d(p, f, l.splat_d(*c));
         }
         let p = l.fma_d(p, f, self.one);
         l.mul_d(p, l.shl52(t))

@@ -127,11 +127,7 @@ pub(crate) struct MassLanes<L: Lanes> {
 impl<L: Lanes> MassLanes<L> {
     #[inline(always)]
     pub(crate) fn new(l: L) -> Self {
-        MassLanes {
-            high: l.zero_a(),
-            low: l.zero_a(),
-            vectors: 0,
-        }
+        MassLanes { high: l.zero_a(), low: l.zero_a(), vectors: 0 }
     }
 
     #[inline(always)]
@@ -158,21 +154,9 @@ mod tests {
 
     #[test]
     fn a_mass_is_the_weight_to_the_last_bit_that_f64_has() {
-        for w in [
-            0.0,
-            1.0,
-            0.5,
-            1.0 / 3.0,
-            1e-5,
-            0.999_999_999_999_999_9,
-            1e-12,
-            2f64.powi(-70),
-        ] {
+        for w in [0.0, 1.0, 0.5, 1.0 / 3.0, 1e-5, 0.999_999_999_999_999_9, 1e-12, 2f64.powi(-70)] {
             let error = (Mass::of_weight(w).to_f64() - w).abs();
-            assert!(
-                error <= 2f64.powi(-93) + w * f64::EPSILON / 2.0,
-                "{w}: {error}"
-            );
+            assert!(error <= 2f64.powi(-93) + w * f64::EPSILON / 2.0, "{w}: {error}");
         }
         assert_eq!(Mass::of_weight(1.0), Mass(1 << 92));
         assert_eq!(Mass::of_weight(2f64.powi(-93) * 0.99), Mass::ZERO);

@@ -70,8 +70,8 @@ pub(crate) trait Lanes: Copy {
     fn and(self, a: Self::M, b: Self::M) -> Self::M;
     /// Bit `i` is lane `i`; the upper 16 bits are 0.
     fn bits(self, m: Self::M) -> u32;
-    /// The lanes that `m` names, moved to the front in order; anything behind them.
-    fn compress(self, m: Self::M, a: Self::F) -> Self::F;
+    /// `out` begins with the lanes that `m` names, in order; anything behind them.
+    fn compress(self, m: Self::M, a: Self::F, out: &mut Vector);
 
     /// `f64::from(a)`, exact.
     fn widen(self, a: Self::F) -> Self::D;
@@ -110,11 +110,7 @@ pub(crate) trait Lanes: Copy {
         let mut width = LANES / 2;
         while width > 0 {
             for i in 0..width {
-                x[i] = if x[i] > x[i + width] {
-                    x[i]
-                } else {
-                    x[i + width]
-                };
+                x[i] = if x[i] > x[i + width] { x[i] } else { x[i + width] };
             }
             width /= 2;
         }

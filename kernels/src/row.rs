@@ -60,10 +60,7 @@ pub struct Cut {
 
 impl Cut {
     /// Keeps every unmasked token.
-    pub const NONE: Cut = Cut {
-        value: f32::MIN,
-        last_tie: u32::MAX,
-    };
+    pub const NONE: Cut = Cut { value: f32::MIN, last_tie: u32::MAX };
 
     /// Whether the logit `x` at `index` is kept.
     #[inline]

@@ -10,7 +10,7 @@
 
 use crate::exp::{EXP32_ERROR, Exp32, Scale, weigh};
 use crate::lanes::{Kernel, LANES, Lanes, Vector};
-use crate::row::{Blocks, blocks};
+use crate::row::{Blocks, Chunk, blocks};
 use crate::tier::Isa;
 
 /// What a scan leaves behind for the later stages. Reused from row to row: it allocates only
@@ -91,26 +91,16 @@ pub fn scan(
     let figures = match (scale, count) {
         (Some(scale), true) => isa.run(Scan::<true, true> { row, scale, traces }),
         (Some(scale), false) => isa.run(Scan::<true, false> { row, scale, traces }),
-        (None, true) => isa.run(Scan::<false, true> {
-            row,
-            scale: &Scale::new(1.0),
-            traces,
-        }),
-        (None, false) => isa.run(Scan::<false, false> {
-            row,
-            scale: &Scale::new(1.0),
-            traces,
-        }),
+        (None, true) => isa.run(Scan::<false, true> { row, scale: &Scale::new(1.0), traces }),
+        (None, false) => isa.run(Scan::<false, false> { row, scale: &Scale::new(1.0), traces }),
     }?;
     let normaliser = scale.map(|scale| {
         // References lie at or below the maximum; those of blocks before the first unmasked
         // token are -inf and weigh nothing, like the blocks themselves.
         let mut factors = [0.0; 64];
         let mut value = 0.0;
-        for (masses, references) in traces
-            .block_mass
-            .chunks_mut(64)
-            .zip(traces.reference.chunks(64))
+        for (masses, references) in
+            traces.block_mass.chunks_mut(64).zip(traces.reference.chunks(64))
         {
             let factors = &mut factors[..masses.len()];
             weigh(isa, references, scale, figures.max, factors);
@@ -119,16 +109,9 @@ pub fn scan(
                 value += *mass;
             }
         }
-        Normaliser {
-            value,
-            error: error_bound(value, row.len(), scale),
-        }
+        Normaliser { value, error: error_bound(value, row.len(), scale) }
     });
-    Some(Scanned {
-        max: figures.max,
-        unmasked: figures.unmasked,
-        normaliser,
-    })
+    Some(Scanned { max: figures.max, unmasked: figures.unmasked, normaliser })
 }
 
 /// Bound on the absolute error of a normaliser summed by [`Scan`], and of each partial sum.
@@ -185,9 +168,7 @@ impl<const EXP: bool, const COUNT: bool> Kernel for Scan<'_, EXP, COUNT> {
 
             let mut largest = masked;
             for (chunk, out) in block.iter().zip(chunk_max) {
-                let x = |i: usize| l.load(&chunk[i]);
-                let pair = |i| l.max(x(i), x(i + 1));
-                let group = l.max(l.max(pair(0), pair(2)), l.max(pair(4), pair(6)));
+                let group = max8(l, chunk);
                 l.store(group, out);
                 largest = l.max(largest, group);
                 if !EXP {
@@ -197,14 +178,7 @@ impl<const EXP: bool, const COUNT: bool> Kernel for Scan<'_, EXP, COUNT> {
                     }
                 }
                 if COUNT {
-                    let count = |v| l.bits(l.gt(l.load(v), masked)).count_ones() as usize;
-                    let all = chunk.iter().fold(l.ge(masked, masked), |all, v| {
-                        l.and(all, l.gt(l.load(v), masked))
-                    });
-                    unmasked += match l.bits(all) {
-                        0xffff => size_of_val(chunk) / size_of::<f32>(),
-                        _ => chunk.iter().map(count).sum(),
-                    };
+                    unmasked += count_above(l, chunk, masked);
                 }
             }
             l.store(largest, block_max);
@@ -217,20 +191,58 @@ impl<const EXP: bool, const COUNT: bool> Kernel for Scan<'_, EXP, COUNT> {
                 let r = l.splat(if max == f32::NEG_INFINITY { 0.0 } else { max });
                 let mut sum = l.splat(0.0);
                 for chunk in block {
-                    let w = |i: usize| exp.weight(l, l.load(&chunk[i]), r);
-                    let pair = |i| l.add(w(i), w(i + 1));
-                    sum = l.add(sum, l.add(l.add(pair(0), pair(2)), l.add(pair(4), pair(6))));
+                    sum = l.add(sum, sum8(l, &exp, chunk, r));
                 }
                 *block_mass = l.reduce_add(sum);
                 total += *block_mass;
             }
         }
         // A NaN or +inf makes its own difference to the reference, and so the total, NaN.
-        let clean = if EXP {
-            !f64::is_nan(total)
-        } else {
-            l.bits(clean) == 0xffff
-        };
+        let clean = if EXP { !f64::is_nan(total) } else { l.bits(clean) == 0xffff };
         clean.then_some(Figures { max, unmasked })
     }
+}
+
+// Functions, not closures: only a function can be told to be inlined, and what is not inlined
+// into the region compiled for the tier calls every intrinsic as a function.
+
+/// The maximum of each lane.
+#[inline(always)]
+fn max8<L: Lanes>(l: L, [a, b, c, d, e, f, g, h]: &Chunk) -> L::F {
+    let low = l.max(max2(l, a, b), max2(l, c, d));
+    l.max(low, l.max(max2(l, e, f), max2(l, g, h)))
+}
+
+#[inline(always)]
+fn max2<L: Lanes>(l: L, a: &Vector, b: &Vector) -> L::F {
+    l.max(l.load(a), l.load(b))
+}
+
+/// The sum of each lane's weights, by pairs, pairs of pairs and so on.
+#[inline(always)]
+fn sum8<L: Lanes>(l: L, exp: &Exp32<L>, [a, b, c, d, e, f, g, h]: &Chunk, r: L::F) -> L::F {
+    let low = l.add(sum2(l, exp, a, b, r), sum2(l, exp, c, d, r));
+    l.add(low, l.add(sum2(l, exp, e, f, r), sum2(l, exp, g, h, r)))
+}
+
+#[inline(always)]
+fn sum2<L: Lanes>(l: L, exp: &Exp32<L>, a: &Vector, b: &Vector, r: L::F) -> L::F {
+    l.add(exp.weight(l, l.load(a), r), exp.weight(l, l.load(b), r))
+}
+
+/// How many elements exceed the lanes of `low`; quick where all do.
+#[inline(always)]
+fn count_above<L: Lanes>(l: L, chunk: &Chunk, low: L::F) -> usize {
+    let mut all = l.gt(l.load(&chunk[0]), low);
+    for x in &chunk[1..] {
+        all = l.and(all, l.gt(l.load(x), low));
+    }
+    if l.bits(all) == 0xffff {
+        return LANES * chunk.len();
+    }
+    let mut count = 0;
+    for x in chunk {
+        count += l.bits(l.gt(l.load(x), low)).count_ones() as usize;
+    }
+    count
 }

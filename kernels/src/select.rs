@@ -1,5 +1,7 @@
 //! From the maxima of groups to the few elements that can matter.
 
+use bytemuck::cast_mut;
+
 use crate::lanes::{Kernel, LANES, Lanes, Vector};
 use crate::row::{BLOCK, Blocks, halfway};
 use crate::scan::Traces;
@@ -24,11 +26,8 @@ use crate::tier::Isa;
 #[must_use]
 pub fn reach(isa: Isa, traces: &Traces, max: f32, need: usize, spread: f32) -> f32 {
     let coarse = &traces.block_max[..];
-    let maxima = if 4 * need <= LANES * coarse.len() {
-        coarse
-    } else {
-        traces.chunk_max.as_flattened()
-    };
+    let maxima =
+        if 4 * need <= LANES * coarse.len() { coarse } else { traces.chunk_max.as_flattened() };
     let count = |t: f32| isa.run(CountGe { maxima, t });
     // Invariant: fewer than `need` groups reach `high`; at least `need` reach `low` once it is
     // known to be enough.
@@ -52,11 +51,7 @@ pub fn reach(isa: Isa, traces: &Traces, max: f32, need: usize, spread: f32) -> f
     for round in 0..24 {
         // The middle of the values is quick on real rows; the middle of the keys halves what is
         // left on any.
-        let t = if round % 2 == 0 {
-            low / 2.0 + high / 2.0
-        } else {
-            halfway(low, high)
-        };
+        let t = if round % 2 == 0 { low / 2.0 + high / 2.0 } else { halfway(low, high) };
         if t <= low || t >= high {
             break;
         }
@@ -80,10 +75,7 @@ impl Kernel for CountGe<'_> {
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) -> usize {
         let t = l.splat(self.t);
-        self.maxima
-            .iter()
-            .map(|x| l.bits(l.ge(l.load(x), t)).count_ones() as usize)
-            .sum()
+        self.maxima.iter().map(|x| l.bits(l.ge(l.load(x), t)).count_ones() as usize).sum()
     }
 }
 
@@ -133,12 +125,15 @@ impl Packed {
         if self.len + n > capacity {
             return false;
         }
-        let at = self.len..self.len + LANES;
-        let mut lanes = [0.0; LANES];
-        l.store(l.compress(m, x), &mut lanes);
-        self.values[at.clone()].copy_from_slice(&lanes);
-        l.store(l.compress(m, l.index_bits(first_index as u32)), &mut lanes);
-        self.indices[at].copy_from_slice(&lanes.map(f32::to_bits));
+        let (at, end) = (self.len, self.len + LANES);
+        let values = self.values[at..end].as_chunks_mut().0;
+        l.compress(m, x, &mut values[0]);
+        let indices = self.indices[at..end].as_chunks_mut().0;
+        l.compress(
+            m,
+            l.index_bits(first_index as u32),
+            cast_mut::<[u32; LANES], _>(&mut indices[0]),
+        );
         self.len += n;
         true
     }
@@ -165,13 +160,7 @@ pub fn pack(
     packed: &mut Packed,
 ) -> bool {
     packed.reset(capacity);
-    isa.run(Pack {
-        row,
-        traces,
-        low,
-        capacity,
-        packed,
-    })
+    isa.run(Pack { row, traces, low, capacity, packed })
 }
 
 struct Pack<'a> {
@@ -235,11 +224,7 @@ impl Kernel for FirstGe<'_> {
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) -> Option<usize> {
         let low = l.splat(self.low);
-        let block = self
-            .traces
-            .block_max
-            .iter()
-            .position(|x| l.bits(l.ge(l.load(x), low)) != 0)?;
+        let block = self.traces.block_max.iter().position(|x| l.bits(l.ge(l.load(x), low)) != 0)?;
         let start = block * BLOCK;
         let rest = &self.row[start..];
         rest.iter().position(|&x| x >= self.low).map(|i| start + i)

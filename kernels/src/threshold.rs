@@ -47,19 +47,13 @@ impl Weighed {
     #[inline]
     #[must_use]
     pub fn plus(self, other: Weighed) -> Weighed {
-        Weighed {
-            count: self.count + other.count,
-            mass: self.mass.plus(other.mass),
-        }
+        Weighed { count: self.count + other.count, mass: self.mass.plus(other.mass) }
     }
 
     /// What is left of this without `part` of it.
     #[must_use]
     pub fn minus(self, part: Weighed) -> Weighed {
-        Weighed {
-            count: self.count - part.count,
-            mass: self.mass.minus(part.mass),
-        }
+        Weighed { count: self.count - part.count, mass: self.mass.minus(part.mass) }
     }
 }
 
@@ -128,12 +122,7 @@ pub fn cut_off(
     }
     let Workspace { keys, buckets, few } = work;
     keys.clear();
-    keys.extend(
-        values
-            .iter()
-            .zip(weights)
-            .map(|(&x, &w)| (key(x), Mass::of_weight(w))),
-    );
+    keys.extend(values.iter().zip(weights).map(|(&x, &w)| (key(x), Mass::of_weight(w))));
     let Some(lowest_key) = keys.iter().map(|&(k, _)| k).min() else {
         return Found::Unsure;
     };
@@ -181,11 +170,7 @@ fn walk(
     for ties in few.chunk_by(|a, b| a.0 == b.0) {
         let mut tied = Weighed::default();
         ties.iter().for_each(|&(_, mass)| tied.add(mass));
-        let lowest = Lowest {
-            value: unkey(ties[0].0),
-            above,
-            ties: tied,
-        };
+        let lowest = Lowest { value: unkey(ties[0].0), above, ties: tied };
         above = above.plus(tied);
         let bottom = ties[0].0 == lowest_key;
         found = match verdict(above) {

@@ -32,11 +32,7 @@ pub struct UnknownTier(pub String);
 
 impl fmt::Display for UnknownTier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "unknown tier {:?}: use portable, avx2, avx512 or neon",
-            self.0
-        )
+        write!(f, "unknown tier {:?}: use portable, avx2, avx512 or neon", self.0)
     }
 }
 
@@ -69,10 +65,7 @@ impl Tier {
     /// ```
     #[must_use]
     pub fn available() -> Vec<Tier> {
-        Tier::ALL
-            .into_iter()
-            .filter(|&t| Isa::new(t).is_some())
-            .collect()
+        Tier::ALL.into_iter().filter(|&t| Isa::new(t).is_some()).collect()
     }
 
     /// The tier that runs unless a caller names another: the best one available, or the one that
@@ -87,9 +80,7 @@ impl Tier {
     pub fn detected() -> Tier {
         static DETECTED: OnceLock<Tier> = OnceLock::new();
         *DETECTED.get_or_init(|| {
-            let best = *Tier::available()
-                .last()
-                .expect("the portable tier runs everywhere");
+            let best = *Tier::available().last().expect("the portable tier runs everywhere");
             let Some(wanted) = std::env::var_os("TOPMASS_TIER").filter(|v| !v.is_empty()) else {
                 return best;
             };
@@ -157,10 +148,7 @@ impl Isa {
             Tier::Avx512 => pulp::x86::V4::try_new().map(Token::Avx512),
             #[cfg(target_arch = "aarch64")]
             Tier::Neon => pulp::aarch64::Neon::try_new().map(Token::Neon),
-            #[allow(
-                unreachable_patterns,
-                reason = "which tiers are left depends on the target"
-            )]
+            #[allow(unreachable_patterns, reason = "which tiers are left depends on the target")]
             _ => None,
         }
         .map(Isa)
@@ -191,20 +179,11 @@ impl Isa {
         match self.0 {
             Token::Portable => kernel.run(Portable),
             #[cfg(target_arch = "x86_64")]
-            Token::Avx2(v3) => v3.vectorize(In {
-                lanes: crate::lanes::Avx2(v3),
-                kernel,
-            }),
+            Token::Avx2(v3) => v3.vectorize(In { lanes: crate::lanes::Avx2(v3), kernel }),
             #[cfg(target_arch = "x86_64")]
-            Token::Avx512(v4) => v4.vectorize(In {
-                lanes: crate::lanes::Avx512(v4),
-                kernel,
-            }),
+            Token::Avx512(v4) => v4.vectorize(In { lanes: crate::lanes::Avx512(v4), kernel }),
             #[cfg(target_arch = "aarch64")]
-            Token::Neon(neon) => neon.vectorize(In {
-                lanes: crate::lanes::Neon(neon),
-                kernel,
-            }),
+            Token::Neon(neon) => neon.vectorize(In { lanes: crate::lanes::Neon(neon), kernel }),
         }
     }
 }

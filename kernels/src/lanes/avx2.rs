@@ -59,10 +59,7 @@ impl Lanes for Avx2 {
     fn index_bits(self, base: u32) -> Self::F {
         let base = self.0.avx._mm256_set1_epi32(base.cast_signed());
         let at = |i: [i32; 8]| cast(self.0.avx2._mm256_add_epi32(base, cast(i)));
-        [
-            at([0, 1, 2, 3, 4, 5, 6, 7]),
-            at([8, 9, 10, 11, 12, 13, 14, 15]),
-        ]
+        [at([0, 1, 2, 3, 4, 5, 6, 7]), at([8, 9, 10, 11, 12, 13, 14, 15])]
     }
     #[inline(always)]
     fn add(self, a: Self::F, b: Self::F) -> Self::F {
@@ -115,27 +112,17 @@ impl Lanes for Avx2 {
         f(0) | f(1) << 8
     }
     #[inline(always)]
-    fn compress(self, m: Self::M, a: Self::F) -> Self::F {
+    fn compress(self, m: Self::M, a: Self::F, out: &mut Vector) {
         let m = self.bits(m);
-        let mut out = [0.0; LANES];
         let low = (m & 0xff).count_ones() as usize;
         out[..8].copy_from_slice(&self.compress8(m, a[0]));
         out[low..low + 8].copy_from_slice(&self.compress8(m >> 8, a[1]));
-        self.load(&out)
     }
 
     #[inline(always)]
     fn widen(self, a: Self::F) -> Self::D {
-        let low = |x| {
-            self.0
-                .avx
-                ._mm256_cvtps_pd(self.0.avx._mm256_castps256_ps128(x))
-        };
-        let high = |x| {
-            self.0
-                .avx
-                ._mm256_cvtps_pd(self.0.avx._mm256_extractf128_ps::<1>(x))
-        };
+        let low = |x| self.0.avx._mm256_cvtps_pd(self.0.avx._mm256_castps256_ps128(x));
+        let high = |x| self.0.avx._mm256_cvtps_pd(self.0.avx._mm256_extractf128_ps::<1>(x));
         [low(a[0]), high(a[0]), low(a[1]), high(a[1])]
     }
     #[inline(always)]
@@ -143,9 +130,7 @@ impl Lanes for Avx2 {
         let f = |i| {
             let low = self.0.avx._mm256_cvtpd_ps(a[i]);
             let high = self.0.avx._mm256_cvtpd_ps(a[i + 1]);
-            self.0
-                .avx
-                ._mm256_insertf128_ps::<1>(self.0.avx._mm256_castps128_ps256(low), high)
+            self.0.avx._mm256_insertf128_ps::<1>(self.0.avx._mm256_castps128_ps256(low), high)
         };
         [f(0), f(2)]
     }
@@ -195,12 +180,7 @@ impl Lanes for Avx2 {
             let wide: __m256d = cast(self.0.avx2._mm256_cvtepi32_epi64(cast(half)));
             self.0.avx._mm256_and_pd(a[i], wide)
         };
-        [
-            f(0, low(m[0])),
-            f(1, high(m[0])),
-            f(2, low(m[1])),
-            f(3, high(m[1])),
-        ]
+        [f(0, low(m[0])), f(1, high(m[0])), f(2, low(m[1])), f(3, high(m[1]))]
     }
     #[inline(always)]
     fn zero_a(self) -> Self::A {
@@ -209,10 +189,7 @@ impl Lanes for Avx2 {
     #[inline(always)]
     fn add_bits(self, acc: Self::A, x: Self::D) -> Self::A {
         let add = |a, b| self.0.avx2._mm256_add_epi64(a, b);
-        add(
-            acc,
-            add(add(cast(x[0]), cast(x[1])), add(cast(x[2]), cast(x[3]))),
-        )
+        add(acc, add(add(cast(x[0]), cast(x[1])), add(cast(x[2]), cast(x[3]))))
     }
     #[inline(always)]
     fn total(self, acc: Self::A) -> u64 {

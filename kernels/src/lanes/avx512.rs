@@ -75,19 +75,16 @@ impl Lanes for Avx512 {
         u32::from(m)
     }
     #[inline(always)]
-    fn compress(self, m: Self::M, a: Self::F) -> Self::F {
-        // In a register: the compressing store is slow on Zen 4.
-        self.0.avx512f._mm512_maskz_compress_ps(m, a)
+    fn compress(self, m: Self::M, a: Self::F, out: &mut Vector) {
+        // In a register, then stored: the compressing store is slow on Zen 4.
+        self.store(self.0.avx512f._mm512_maskz_compress_ps(m, a), out);
     }
 
     #[inline(always)]
     fn widen(self, a: Self::F) -> Self::D {
         let low = self.0.avx512f._mm512_castps512_ps256(a);
         let high = self.0.avx512dq._mm512_extractf32x8_ps::<1>(a);
-        [
-            self.0.avx512f._mm512_cvtps_pd(low),
-            self.0.avx512f._mm512_cvtps_pd(high),
-        ]
+        [self.0.avx512f._mm512_cvtps_pd(low), self.0.avx512f._mm512_cvtps_pd(high)]
     }
     #[inline(always)]
     fn narrow(self, a: Self::D) -> Self::F {

@@ -38,11 +38,7 @@ impl Neon {
     #[inline(always)]
     fn wide(self, m: [uint32x4_t; 4], i: usize) -> uint64x2_t {
         let (m, neon) = (m[i / 2], self.0.neon);
-        cast(if i % 2 == 0 {
-            neon.vzip1q_u32(m, m)
-        } else {
-            neon.vzip2q_u32(m, m)
-        })
+        cast(if i % 2 == 0 { neon.vzip1q_u32(m, m) } else { neon.vzip2q_u32(m, m) })
     }
 }
 
@@ -117,21 +113,15 @@ impl Lanes for Neon {
         quad(0) | quad(1) | quad(2) | quad(3)
     }
     #[inline(always)]
-    fn compress(self, m: Self::M, a: Self::F) -> Self::F {
+    fn compress(self, m: Self::M, a: Self::F, out: &mut Vector) {
         let bits = self.bits(m);
-        let mut out = [0.0f32; LANES];
         let mut n = 0;
         for (i, quad) in a.into_iter().enumerate() {
             let m = bits >> (4 * i) & 0xf;
-            let front = self
-                .0
-                .neon
-                .vqtbl1q_u8(cast(quad), cast(COMPRESS[m as usize]));
-            let front: [f32; 4] = cast(front);
-            out[n..n + 4].copy_from_slice(&front);
+            let front = self.0.neon.vqtbl1q_u8(cast(quad), cast(COMPRESS[m as usize]));
+            out[n..n + 4].copy_from_slice(&cast::<_, [f32; 4]>(front));
             n += m.count_ones() as usize;
         }
-        self.load(&out)
     }
 
     #[inline(always)]
@@ -194,8 +184,7 @@ impl Lanes for Neon {
     }
     #[inline(always)]
     fn add_bits(self, acc: Self::A, x: Self::D) -> Self::A {
-        x.into_iter()
-            .fold(acc, |sum, d| self.0.neon.vaddq_u64(sum, cast(d)))
+        x.into_iter().fold(acc, |sum, d| self.0.neon.vaddq_u64(sum, cast(d)))
     }
     #[inline(always)]
     fn total(self, acc: Self::A) -> u64 {

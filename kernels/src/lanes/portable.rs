@@ -20,16 +20,8 @@ fn fma32(a: f32, b: f32, c: f32) -> f32 {
     let c_part = sum - product;
     let lost = (product - (sum - c_part)) + (c - c_part);
     let bits = sum.to_bits();
-    let step = if (lost > 0.0) == (sum > 0.0) {
-        1u64
-    } else {
-        u64::MAX
-    };
-    let odd = if lost != 0.0 && bits & 1 == 0 {
-        bits.wrapping_add(step)
-    } else {
-        bits
-    };
+    let step = if (lost > 0.0) == (sum > 0.0) { 1u64 } else { u64::MAX };
+    let odd = if lost != 0.0 && bits & 1 == 0 { bits.wrapping_add(step) } else { bits };
     f64::from_bits(odd) as f32
 }
 
@@ -101,15 +93,13 @@ impl Lanes for Portable {
         m
     }
     #[inline(always)]
-    fn compress(self, m: u32, a: Vector) -> Vector {
-        let mut out = a;
+    fn compress(self, m: u32, a: Vector, out: &mut Vector) {
         let mut n = 0;
         for (i, x) in a.into_iter().enumerate() {
-            // `n <= i < LANES`: the mask tells the compiler so.
+            // `n <= i < LANES`: the remainder tells the compiler so.
             out[n % LANES] = x;
             n += (m >> i & 1) as usize;
         }
-        out
     }
 
     #[inline(always)]

@@ -1,0 +1,514 @@
+//! The cut of one row: top-k, top-p and min-p, decided exactly.
+//!
+//! ```text
+//! among the largest 256 elements, then 2,048 (or k): does the cut lie there?
+//!     it does                       -> done
+//!     the normaliser's bound leaves it open -> weigh the row in f64, ask again
+//! it lies deeper                    -> sample the row for a bracket of the cut,
+//!                                      weigh the row in f64, packing what is inside
+//! ```
+
+use topmass_kernels::draw::{kept_masses, split};
+use topmass_kernels::row::halfway;
+use topmass_kernels::scan::Normaliser;
+use topmass_kernels::select::{pack, reach};
+use topmass_kernels::threshold::{Found, Lowest, Verdict, Weighed, cut_off};
+use topmass_kernels::{Cut, Mass, Scale, WEIGHT_ERROR, weigh};
+
+use crate::sampler::Sampler;
+
+/// How many elements are selected first.
+const FIRST: usize = 256;
+/// A nucleus of up to this many tokens is looked for among selected elements, and its mass is
+/// reported as the `f32` scan found it; a larger one is measured in `f64` over the whole row. The
+/// line depends on the row alone, so the reported bits do too.
+const LIMIT: usize = 2048;
+/// Bound on the relative error of a ratio of two masses.
+pub(crate) const RATIO_ERROR: f64 = 4.0 * WEIGHT_ERROR;
+/// Samples of the row to try before the keys are halved.
+const SAMPLES: usize = 3;
+/// Vectors of 16 elements in a sample.
+const SAMPLE_VECTORS: usize = 128;
+
+/// What the normaliser is known to be.
+#[derive(Clone, Copy)]
+pub(crate) enum Total {
+    Unknown,
+    Within(Normaliser),
+    Exact(Mass),
+}
+
+impl Total {
+    /// Lower and upper bound, where there are any.
+    fn bounds(self) -> Option<(Mass, Mass)> {
+        match self {
+            Total::Unknown => None,
+            Total::Within(Normaliser { value, error }) => {
+                Some((Mass::at_least((value - error).max(0.0)), Mass::at_least(value + error)))
+            }
+            Total::Exact(mass) => Some((mass, mass)),
+        }
+    }
+
+    /// What share of it a mass is, and the bound on that.
+    pub(crate) fn ratio(self, mass: Mass) -> (f64, f64) {
+        let (value, error) = match self {
+            Total::Unknown => (f64::NAN, f64::INFINITY),
+            Total::Within(Normaliser { value, error }) => (value, error),
+            Total::Exact(total) => (total.to_f64(), 0.0),
+        };
+        // No share exceeds 1: where the bound lets the quotient do so, 1 is nearer to the truth.
+        let ratio = (mass.to_f64() / value).min(1.0);
+        (ratio, ratio * (error / (value - error) + RATIO_ERROR))
+    }
+}
+
+/// Which tokens survive top-k and top-p; the floor of min-p stands beside it.
+#[derive(Clone, Copy)]
+pub(crate) struct Rule {
+    /// `u64::MAX` where it is off.
+    pub(crate) top_k: u64,
+    /// `top_p` where it is below 1.
+    pub(crate) share: Option<f64>,
+    /// Of which mass; of the whole row's where none is given.
+    pub(crate) of: Option<Mass>,
+}
+
+impl Rule {
+    /// The verdict on a token from what lies strictly above it, as a function.
+    fn verdict(self, total: Total) -> impl Fn(Weighed) -> Verdict + Copy {
+        let bounds = match self.of {
+            Some(mass) => Some((mass, mass)),
+            None => total.bounds(),
+        };
+        // The product is the oracle's, rounded to f64 like its. Above 0: nothing lies above the
+        // maximum, and it is always kept.
+        let target = |p: f64, of: Mass| Mass::at_least(p.max(0.0) * of.to_f64()).max(Mass::UNIT);
+        let (low, high) = match (self.share, bounds) {
+            (None, _) => (Mass::MAX, Mass::MAX),
+            (Some(p), Some((low, high))) => (target(p, low), target(p, high)),
+            (Some(_), None) => (Mass::UNIT, Mass::MAX),
+        };
+        move |above: Weighed| {
+            if above.count >= self.top_k || above.mass >= high {
+                Verdict::Drop
+            } else if above.mass < low {
+                Verdict::Keep
+            } else {
+                Verdict::Unsure
+            }
+        }
+    }
+
+    /// Whether nothing but min-p cuts.
+    fn is_off(self) -> bool {
+        self.share.is_none() && self.top_k == u64::MAX
+    }
+}
+
+/// The lowest kept value, and how many of its ties are kept.
+#[derive(Clone, Copy)]
+pub(crate) struct Boundary {
+    pub(crate) lowest: Lowest,
+    pub(crate) kept_ties: u64,
+}
+
+/// The bounds do not tell on which side of the boundary a token lies.
+struct Unsure;
+
+impl Boundary {
+    /// All ties at the lowest kept value, or as many as a stable sort would keep.
+    fn new(
+        lowest: Lowest,
+        together: bool,
+        verdict: impl Fn(Weighed) -> Verdict,
+    ) -> Result<Boundary, Unsure> {
+        let all = Boundary { lowest, kept_ties: lowest.ties.count };
+        if together {
+            return Ok(all);
+        }
+        // The first tie is kept; the verdict is monotone.
+        let (mut kept, mut beyond) = (1, all.kept_ties + 1);
+        while beyond - kept > 1 {
+            let middle = kept + (beyond - kept) / 2;
+            let before = Boundary { kept_ties: middle - 1, ..all };
+            match verdict(before.kept()) {
+                Verdict::Keep => kept = middle,
+                Verdict::Drop => beyond = middle,
+                Verdict::Unsure => return Err(Unsure),
+            }
+        }
+        Ok(Boundary { kept_ties: kept, ..all })
+    }
+
+    /// Everything that is kept.
+    pub(crate) fn kept(&self) -> Weighed {
+        let Lowest { above, ties, .. } = self.lowest;
+        let each = ties.mass.each_of(ties.count);
+        Weighed {
+            count: above.count + self.kept_ties,
+            mass: above.mass.plus(each.times(self.kept_ties)),
+        }
+    }
+}
+
+/// Where the weights of the kept tokens are to be found.
+#[derive(Clone, Copy)]
+pub(crate) enum Place {
+    /// Among the packed elements, weighed at the temperature of the cut.
+    Packed,
+    /// Those above the bracket are summed per block; those inside it are packed and weighed.
+    Split,
+    /// In the row.
+    Row,
+    /// Everything is kept, and the scan knows the masses of the blocks within a bound.
+    Scanned(Normaliser),
+}
+
+/// What is packed and weighed.
+#[derive(Clone, Copy)]
+enum Selected {
+    Nothing,
+    /// At least `need` of the largest elements: all that reach `low`.
+    Largest {
+        need: usize,
+        low: f32,
+    },
+    /// All that min-p lets through.
+    All,
+}
+
+/// The search for the cut of one row.
+pub(crate) struct Search<'a> {
+    row: &'a [f32],
+    temperature: f32,
+    scale: &'a Scale,
+    max: f32,
+    /// The smallest logit that min-p lets through; `f32::MIN` where it is off.
+    floor: f32,
+    together: bool,
+    /// The normaliser as the scan found it, and the best that is known.
+    scanned: Total,
+    normaliser: Total,
+    selected: Selected,
+    sampler: &'a mut Sampler,
+}
+
+impl<'a> Search<'a> {
+    pub(crate) fn new(
+        sampler: &'a mut Sampler,
+        row: &'a [f32],
+        max: f32,
+        temperature: f32,
+        scale: &'a Scale,
+        scanned: Total,
+    ) -> Self {
+        Search {
+            row,
+            temperature,
+            scale,
+            max,
+            floor: f32::MIN,
+            together: true,
+            scanned,
+            normaliser: scanned,
+            selected: Selected::Nothing,
+            sampler,
+        }
+    }
+
+    pub(crate) fn together(self, together: bool) -> Self {
+        Search { together, ..self }
+    }
+
+    /// From here on, only logits from `floor` up may be kept.
+    pub(crate) fn set_floor(&mut self, floor: f32) {
+        if floor != self.floor {
+            (self.floor, self.selected) = (floor, Selected::Nothing);
+        }
+    }
+
+    /// Finds the boundary: among the largest elements where it lies there, else in the row.
+    pub(crate) fn run(&mut self, rule: Rule) -> (Boundary, Place) {
+        let top_k = usize::try_from(rule.top_k).unwrap_or(usize::MAX);
+        let by_mass = rule.share.is_some() && rule.of.is_none();
+        let needs = if by_mass { [top_k.min(FIRST), top_k.min(LIMIT)] } else { [top_k; 2] };
+        for need in needs {
+            if !self.select(need) {
+                break;
+            }
+            loop {
+                match self.among_packed(rule) {
+                    Ok(Some(boundary)) => return (boundary, Place::Packed),
+                    Ok(None) => break,
+                    Err(Unsure) => self.exact_total(),
+                }
+            }
+        }
+        self.in_row(rule)
+    }
+
+    /// The normaliser to report: the scan's where it decides this boundary and the nucleus is
+    /// small, else the exact one. Whatever the search came to know on its way does not count.
+    pub(crate) fn total_for(&mut self, rule: Rule, found: &Boundary) -> Total {
+        if found.kept().count <= LIMIT as u64 && self.scan_decides(rule, found) {
+            return self.scanned;
+        }
+        self.exact_total();
+        self.normaliser
+    }
+
+    fn scan_decides(&self, rule: Rule, found: &Boundary) -> bool {
+        let Total::Within(_) = self.scanned else { return false };
+        let Boundary { lowest, .. } = *found;
+        let verdict = rule.verdict(self.scanned);
+        let below = |x: &f32| (self.floor..lowest.value).contains(x);
+        verdict(lowest.above) == Verdict::Keep
+            && Boundary::new(lowest, self.together, verdict).is_ok()
+            && (verdict(lowest.above.plus(lowest.ties)) != Verdict::Unsure
+                || !self.row.iter().any(below))
+    }
+
+    /// Packs and weighs at least `need` of the largest elements, or all that min-p lets through.
+    /// False where they are too many.
+    fn select(&mut self, need: usize) -> bool {
+        match self.selected {
+            Selected::All => return true,
+            Selected::Largest { need: had, .. } if had >= need => return true,
+            _ => self.selected = Selected::Nothing,
+        }
+        let Sampler { isa, spread, traces, packed, .. } = &mut *self.sampler;
+        let capacity = capacity(self.row.len());
+        let mut low = self.floor;
+        if need <= capacity {
+            let t = reach(*isa, traces, self.max, need, *spread * self.temperature);
+            if t > f32::MIN {
+                *spread = ((self.max - t) / self.temperature).clamp(1e-3, 1e3);
+            }
+            low = low.max(t);
+        } else if low == f32::MIN && self.row.len() > capacity {
+            return false;
+        }
+        if !pack(*isa, self.row, traces, low, capacity, packed) {
+            return false;
+        }
+        self.selected =
+            if low <= self.floor { Selected::All } else { Selected::Largest { need, low } };
+        self.weigh_packed();
+        true
+    }
+
+    fn weigh_packed(&mut self) {
+        let Sampler { isa, packed, weights, .. } = &mut *self.sampler;
+        weights.resize(packed.values().len(), 0.0);
+        weigh(*isa, packed.values(), self.scale, self.max, weights);
+    }
+
+    /// The boundary, where it lies among the packed elements.
+    fn among_packed(&mut self, rule: Rule) -> Result<Option<Boundary>, Unsure> {
+        let verdict = rule.verdict(self.normaliser);
+        let complete = matches!(self.selected, Selected::All);
+        match self.cut_off(Weighed::default(), complete, verdict) {
+            Found::At(lowest) => Boundary::new(lowest, self.together, verdict).map(Some),
+            Found::Below(_) | Found::Above => Ok(None),
+            Found::Unsure => Err(Unsure),
+        }
+    }
+
+    fn cut_off(
+        &mut self,
+        above: Weighed,
+        complete: bool,
+        verdict: impl Fn(Weighed) -> Verdict,
+    ) -> Found {
+        let Sampler { packed, weights, work, .. } = &mut *self.sampler;
+        cut_off(packed.values(), weights, above, complete, verdict, work)
+    }
+
+    /// Makes the normaliser exact, where it is not yet.
+    fn exact_total(&mut self) {
+        if !matches!(self.normaliser, Total::Exact(_)) {
+            let Sampler { isa, traces, block_masses, .. } = &mut *self.sampler;
+            let (row, scale, max) = (self.row, self.scale, self.max);
+            let total = kept_masses(*isa, row, traces, scale, max, Cut::NONE, block_masses);
+            self.normaliser = Total::Exact(total);
+        }
+    }
+
+    /// Finds the boundary by reading the row: a sample of it tells a bracket in which the cut
+    /// should lie, one pass weighs what is above it and packs what is inside. A bracket that
+    /// misses the cut still tells on which side it lies. After a few misses (an adversary's row)
+    /// the bracket is halved by keys, which ends after 32 passes at most.
+    fn in_row(&mut self, rule: Rule) -> (Boundary, Place) {
+        let mut open = Open { lower: self.floor, upper: self.max, ..Open::default() };
+        if let Selected::Largest { low, .. } = self.selected {
+            // The largest elements were looked at, and are all kept.
+            let weights = &self.sampler.weights;
+            let mass = weights.iter().fold(Mass::ZERO, |sum, &w| sum.plus(Mass::of_weight(w)));
+            open.below(low, Weighed { count: weights.len() as u64, mass });
+        }
+        self.selected = Selected::Nothing;
+        for attempt in 0.. {
+            let (low, high) = if rule.is_off() {
+                // Only min-p cuts: everything from the floor up is kept.
+                (f32::INFINITY, self.floor.next_down())
+            } else {
+                let sampled =
+                    if attempt < SAMPLES { self.bracket(rule, attempt, open) } else { None };
+                sampled.unwrap_or_else(|| {
+                    let middle = halfway(open.lower, open.upper);
+                    (middle, middle)
+                })
+            };
+            let Sampler { isa, packed, block_masses, .. } = &mut *self.sampler;
+            let capacity = capacity(self.row.len());
+            let mut pass = |bracket| {
+                let (row, scale, max) = (self.row, self.scale, self.max);
+                split(*isa, row, scale, max, bracket, capacity, block_masses, packed)
+            };
+            let found = pass((low, high));
+            self.normaliser = Total::Exact(found.total);
+            let verdict = rule.verdict(self.normaliser);
+            let all_above = Boundary {
+                lowest: Lowest { value: self.floor, above: found.above, ties: Weighed::default() },
+                kept_ties: 0,
+            };
+            if rule.is_off() {
+                return (all_above, Place::Split);
+            }
+            if verdict(found.above) != Verdict::Keep {
+                open.above(high, found.above);
+                continue;
+            }
+            let outcome = if found.packed {
+                self.weigh_packed();
+                self.cut_off(found.above, low <= self.floor, verdict)
+            } else if low == high {
+                // More ties than fit; but they all weigh the same, and need not be packed.
+                let with_ties = pass((f32::INFINITY, high.next_down())).above;
+                let ties = with_ties.minus(found.above);
+                let lowest = Lowest { value: high, above: found.above, ties };
+                match verdict(with_ties) {
+                    Verdict::Keep if low > self.floor => Found::Below(lowest),
+                    _ => Found::At(lowest),
+                }
+            } else {
+                // More than fit; but the cut is known to lie at or below the bracket's top.
+                open.below(high.next_up(), found.above);
+                continue;
+            };
+            match outcome {
+                Found::At(lowest) => {
+                    let Ok(boundary) = Boundary::new(lowest, self.together, verdict) else {
+                        unreachable!("an exact normaliser leaves nothing open");
+                    };
+                    // Ties that were too many to pack are all in the blocks' masses.
+                    let all = boundary.kept_ties == lowest.ties.count;
+                    return (boundary, if found.packed || all { Place::Split } else { Place::Row });
+                }
+                Found::Below(lowest) => open.below(low, lowest.above.plus(lowest.ties)),
+                // Nothing was inside the bracket.
+                Found::Above | Found::Unsure if low <= self.floor => {
+                    return (all_above, Place::Split);
+                }
+                Found::Above | Found::Unsure => open.below(low, found.above),
+            }
+        }
+        unreachable!("halving the keys ends")
+    }
+
+    /// A bracket that should hold the cut, from a sample of the elements that are open.
+    fn bracket(&mut self, rule: Rule, attempt: usize, open: Open) -> Option<(f32, f32)> {
+        let Sampler { isa, sample, weights, work, .. } = &mut *self.sampler;
+        let share = sample_row(self.row, attempt, open, sample);
+        weights.resize(sample.len(), 0.0);
+        weigh(*isa, sample, self.scale, self.max, weights);
+        let sampled: f64 = weights.iter().sum();
+        if sampled == 0.0 {
+            return None;
+        }
+
+        // Where the cut should lie in the sample: so many elements, so much mass.
+        let want_count = rule.top_k.saturating_sub(open.known.count) as f64 * share;
+        let middle = |(low, high): (Mass, Mass)| (low.to_f64() + high.to_f64()) / 2.0;
+        let total = self.normaliser.bounds().map(middle);
+        let known = open.known.mass.to_f64();
+        let want_mass = rule.share.map_or(f64::INFINITY, |p| {
+            // Without a normaliser, the sample has to stand in for it.
+            let of = rule.of.map(Mass::to_f64).or(total).unwrap_or(known + sampled / share);
+            let inside = open.inside.or(total.map(|total| total - known));
+            (p.max(0.0) * of - known) * inside.map_or(share, |inside| sampled / inside)
+        });
+        let mut find = |count: f64, mass: f64| {
+            let keep = |a: Weighed| (a.count as f64) < count && a.mass.to_f64() < mass;
+            let verdict = |a| if keep(a) { Verdict::Keep } else { Verdict::Drop };
+            match cut_off(sample, weights, Weighed::default(), false, verdict, work) {
+                Found::At(lowest) => lowest.value,
+                Found::Below(_) => open.lower,
+                Found::Above | Found::Unsure => open.upper,
+            }
+        };
+        let centre = find(want_count, want_mass);
+        // Four standard deviations of the count above, and of the share of the mass above, of
+        // independent elements.
+        let (mut count, mut mass, mut squares) = (0.0, [0.0; 2], [0.0; 2]);
+        for (&x, &w) in sample.iter().zip(weights.iter()) {
+            let side = usize::from(x <= centre);
+            mass[side] += w;
+            squares[side] += w * w;
+            count += f64::from(x > centre);
+        }
+        let (above, below) = (mass[0] / sampled, mass[1] / sampled);
+        let spread = (below * below * squares[0] + above * above * squares[1]).sqrt();
+        let mass_margin = 4.0 * spread + 2.0 * squares[0].max(squares[1]).sqrt() / 16.0;
+        let count_margin = 4.0 * (count * (1.0 - count / sample.len() as f64)).sqrt() + 4.0;
+        let high = find(want_count - count_margin, want_mass - mass_margin);
+        let low = find(want_count + count_margin, want_mass + mass_margin);
+        (low <= high).then_some((low, high))
+    }
+}
+
+/// Where the cut may still lie: `lower..=upper`; `known` lies above that, `inside` in it.
+#[derive(Clone, Copy, Default)]
+struct Open {
+    lower: f32,
+    upper: f32,
+    known: Weighed,
+    inside: Option<f64>,
+}
+
+impl Open {
+    /// The cut lies below `low`; what lies from there up is known.
+    fn below(&mut self, low: f32, known: Weighed) {
+        let more = known.mass.minus(self.known.mass).to_f64();
+        self.inside = self.inside.map(|inside| inside - more);
+        (self.upper, self.known) = (low.next_down(), known);
+    }
+
+    /// The cut lies above `high`, and so does that much.
+    fn above(&mut self, high: f32, above: Weighed) {
+        self.inside = Some(above.mass.minus(self.known.mass).to_f64());
+        self.lower = high.next_up();
+    }
+}
+
+/// Takes the open elements of vectors spread evenly over the row, others at each attempt. The
+/// share of the row that was looked at.
+fn sample_row(row: &[f32], attempt: usize, open: Open, sample: &mut Vec<f32>) -> f64 {
+    let (vectors, _) = row.as_chunks::<16>();
+    let n = vectors.len().min(SAMPLE_VECTORS);
+    // Odd multiples of a fraction of the step: no two attempts share their vectors.
+    let part = (2 * attempt + 1) as f64 / (2 * SAMPLES) as f64;
+    let step = vectors.len() as f64 / n as f64;
+    sample.clear();
+    for i in 0..n {
+        let vector = &vectors[((i as f64 + part) * step) as usize];
+        sample.extend(vector.iter().filter(|x| (open.lower..=open.upper).contains(*x)));
+    }
+    (16 * n) as f64 / row.len() as f64
+}
+
+/// Room for packed elements, of 16 bytes each, in a row of `len` logits of 4 bytes each.
+fn capacity(len: usize) -> usize {
+    (len / 4).max(2 * LIMIT)
+}
