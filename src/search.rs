@@ -23,8 +23,9 @@ const FIRST: usize = 256;
 /// reported as the `f32` scan found it; a larger one is measured in `f64` over the whole row. The
 /// line depends on the row alone, so the reported bits do too.
 const LIMIT: usize = 2048;
-/// Bound on the relative error of a ratio of two masses.
-pub(crate) const RATIO_ERROR: f64 = 4.0 * WEIGHT_ERROR;
+/// Bound on the relative error of a ratio of two masses, or of a weight and a mass: twice that of a
+/// weight, and what comes on top where differences of logits are rounded, for exponents up to 80.
+pub(crate) const RATIO_ERROR: f64 = 16.0 * WEIGHT_ERROR;
 /// Samples of the row to try before the keys are halved.
 const SAMPLES: usize = 3;
 /// Vectors of 16 elements in a sample.

@@ -18,6 +18,9 @@ mod neon;
 #[cfg(target_arch = "aarch64")]
 pub(crate) use neon::Neon;
 
+#[cfg(test)]
+pub(crate) mod laws;
+
 /// Logical lanes of one vector.
 pub(crate) const LANES: usize = 16;
 
