@@ -327,24 +327,20 @@ impl Sampler {
     ) -> Mass {
         let &Nucleus { max, cut, place, .. } = nucleus;
         let same_temperature = params.cut_temperature() == params.temperature;
-        let elements = self.packed.values().iter().zip(self.packed.indices());
+        if matches!(place, Place::Packed) && !same_temperature {
+            weigh(self.isa, self.packed.values(), scale, max, &mut self.weights);
+        }
         match place {
             Place::Packed => {
-                if !same_temperature {
-                    weigh(self.isa, self.packed.values(), scale, max, &mut self.weights);
-                }
-                elements
-                    .zip(&self.weights)
-                    .filter(|((x, index), _)| cut.keeps(**x, **index))
-                    .fold(Mass::ZERO, |sum, (_, &w)| sum.plus(Mass::of_weight(w)))
+                self.kept_packed(cut).fold(Mass::ZERO, |sum, (_, mass)| sum.plus(mass))
             }
             Place::Split if same_temperature => {
-                for ((&x, &index), &w) in elements.zip(&self.weights) {
-                    if cut.keeps(x, index) {
-                        let mass = &mut self.block_masses[index as usize / BLOCK];
-                        *mass = mass.plus(Mass::of_weight(w));
-                    }
+                let mut masses = std::mem::take(&mut self.block_masses);
+                for (index, mass) in self.kept_packed(cut) {
+                    let block = &mut masses[index as usize / BLOCK];
+                    *block = block.plus(mass);
                 }
+                self.block_masses = masses;
                 self.block_masses.iter().fold(Mass::ZERO, |sum, &mass| sum.plus(mass))
             }
             Place::Split | Place::Row | Place::Scanned(_) => {
@@ -393,17 +389,24 @@ impl Sampler {
         None
     }
 
+    /// The packed elements in index order, those that are not kept with no mass.
+    fn kept_packed(&self, cut: Cut) -> impl Iterator<Item = (u32, Mass)> {
+        let elements = self.packed.values().iter().zip(self.packed.indices());
+        elements.zip(&self.weights).map(move |((&x, &index), &w)| {
+            // A selection, not a branch: which elements are kept is hard to predict.
+            (index, Mass::of_weight(if cut.keeps(x, index) { w } else { 0.0 }))
+        })
+    }
+
     /// The first kept element, in index order, at which the sum of kept masses exceeds
     /// `threshold`, and its weight.
     fn draw_packed(&self, cut: Cut, threshold: Mass) -> Option<(u32, f64)> {
         let mut below = Mass::ZERO;
-        let elements = self.packed.values().iter().zip(self.packed.indices());
-        elements.zip(&self.weights).find_map(|((&x, &index), &w)| {
-            if cut.keeps(x, index) {
-                below = below.plus(Mass::of_weight(w));
-            }
-            (below > threshold).then_some((index, w))
-        })
+        let position = self.kept_packed(cut).position(|(_, mass)| {
+            below = below.plus(mass);
+            below > threshold
+        })?;
+        Some((self.packed.indices()[position], self.weights[position]))
     }
 }
 

@@ -450,8 +450,8 @@ impl<'a> Search<'a> {
             }
         };
         let centre = find(want_count, want_mass);
-        // Four standard deviations of the count above, and of the share of the mass above, of
-        // independent elements.
+        // Three standard deviations of the count above, and of the share of the mass above, of
+        // independent elements: a miss costs a pass, a wide bracket packs many.
         let (mut count, mut mass, mut squares) = (0.0, [0.0; 2], [0.0; 2]);
         for (&x, &w) in sample.iter().zip(weights.iter()) {
             let side = usize::from(x <= centre);
@@ -461,8 +461,8 @@ impl<'a> Search<'a> {
         }
         let (above, below) = (mass[0] / sampled, mass[1] / sampled);
         let spread = (below * below * squares[0] + above * above * squares[1]).sqrt();
-        let mass_margin = 4.0 * spread + 2.0 * squares[0].max(squares[1]).sqrt() / 16.0;
-        let count_margin = 4.0 * (count * (1.0 - count / sample.len() as f64)).sqrt() + 4.0;
+        let mass_margin = 3.0 * spread;
+        let count_margin = 3.0 * (count * (1.0 - count / sample.len() as f64)).sqrt() + 4.0;
         let high = find(want_count - count_margin, want_mass - mass_margin);
         let low = find(want_count + count_margin, want_mass + mass_margin);
         (low <= high).then_some((low, high))

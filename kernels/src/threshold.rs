@@ -12,6 +12,7 @@
 //! one, and a bucket may hold any number of ties. `O(n)` per level, at most four levels.
 
 use std::cmp::Reverse;
+use std::ops::RangeInclusive;
 
 use crate::fixed::Mass;
 use crate::row::{key, unkey};
@@ -84,12 +85,11 @@ pub enum Found {
 /// Buckets of one level.
 const BUCKETS: u32 = 256;
 /// As few elements as are sorted.
-const FEW: u64 = 24;
+const FEW: usize = 24;
 
 /// Room for the search.
 #[derive(Clone, Debug, Default)]
 pub struct Workspace {
-    keys: Vec<(u32, Mass)>,
     buckets: Vec<Weighed>,
     few: Vec<(u32, Mass)>,
 }
@@ -120,42 +120,52 @@ pub fn cut_off(
         Verdict::Drop => return Found::Above,
         Verdict::Unsure => return Found::Unsure,
     }
-    let Workspace { keys, buckets, few } = work;
-    keys.clear();
-    keys.extend(values.iter().zip(weights).map(|(&x, &w)| (key(x), Mass::of_weight(w))));
-    let Some(lowest_key) = keys.iter().map(|&(k, _)| k).min() else {
+    let Workspace { buckets, few } = work;
+    let keys = values.iter().map(|&x| key(x));
+    let (Some(lowest), Some(highest)) = (keys.clone().min(), keys.clone().max()) else {
         return Found::Unsure;
     };
-    let mut low = lowest_key;
-    let mut high = keys.iter().map(|&(k, _)| k).max().unwrap_or(low);
-
-    loop {
-        let shift = (32 - (high - low).leading_zeros()).saturating_sub(BUCKETS.trailing_zeros());
-        buckets.clear();
-        buckets.resize(((high - low) >> shift) as usize + 1, Weighed::default());
-        let mut bucket = buckets.len() - 1;
-        for &(k, mass) in keys.iter().filter(|(k, _)| (low..=high).contains(k)) {
-            buckets[((k - low) >> shift) as usize].add(mass);
-        }
-        // Down to the bucket at whose end the verdict is no longer Keep, or to the lowest.
-        while bucket > 0 {
-            let end = above.plus(buckets[bucket]);
-            if verdict(end) != Verdict::Keep {
-                break;
-            }
-            above = end;
-            bucket -= 1;
-        }
-        low += (bucket as u32) << shift;
-        high = high.min(low + ((1u32 << shift) - 1));
-
-        if shift == 0 || buckets[bucket].count <= FEW {
-            few.clear();
-            few.extend(keys.iter().filter(|(k, _)| (low..=high).contains(k)));
-            few.sort_unstable_by_key(|&(k, _)| Reverse(k));
-            return walk(few, lowest_key, above, complete, verdict);
-        }
+    let weighed = || keys.clone().zip(weights.iter().map(|&w| Mass::of_weight(w)));
+    let mut range = descend(lowest, highest, weighed(), buckets, &mut above, &verdict);
+    few.clear();
+    few.extend(weighed().filter(|(k, _)| range.contains(k)));
+    while range.start() < range.end() && few.len() > FEW {
+        let (low, high) = range.into_inner();
+        range = descend(low, high, few.iter().copied(), buckets, &mut above, &verdict);
+        few.retain(|(k, _)| range.contains(k));
     }
+    few.sort_unstable_by_key(|&(k, _)| Reverse(k));
+    walk(few, lowest, above, complete, verdict)
+}
+
+/// Adds up the elements in buckets of `low..=high`, and goes down to the bucket at whose end the
+/// verdict is no longer Keep, or to the lowest. The keys of that bucket; `above` is then what lies
+/// above it.
+fn descend(
+    low: u32,
+    high: u32,
+    elements: impl Iterator<Item = (u32, Mass)>,
+    buckets: &mut Vec<Weighed>,
+    above: &mut Weighed,
+    verdict: impl Fn(Weighed) -> Verdict,
+) -> RangeInclusive<u32> {
+    let shift = (32 - (high - low).leading_zeros()).saturating_sub(BUCKETS.trailing_zeros());
+    buckets.clear();
+    buckets.resize(((high - low) >> shift) as usize + 1, Weighed::default());
+    for (k, mass) in elements {
+        buckets[((k - low) >> shift) as usize].add(mass);
+    }
+    let mut bucket = buckets.len() - 1;
+    while bucket > 0 {
+        let end = above.plus(buckets[bucket]);
+        if verdict(end) != Verdict::Keep {
+            break;
+        }
+        *above = end;
+        bucket -= 1;
+    }
+    let low = low + ((bucket as u32) << shift);
+    low..=high.min(low + ((1u32 << shift) - 1))
 }
 
 /// Goes down the few elements of the bucket that holds the cut, group of ties by group.
