@@ -1,0 +1,127 @@
+//! One seed, one token, the same bits on every machine: a committed stream of draws that every
+//! tier of every CPU must reproduce.
+//!
+//! `TOPMASS_GOLDEN=write cargo test --release --test golden` writes `tests/data/golden.txt` anew;
+//! the difference is then there to be reviewed.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+use topmass::{MassBase, Params, Sampler, TemperatureAt, Tier, Ties};
+
+#[path = "../examples/support/npy.rs"]
+mod npy;
+
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/golden.txt");
+
+/// Rows from integers and exact divisions alone: no machine can round them differently.
+const KINDS: [(&str, fn(u64) -> f32); 7] = [
+    ("flat", |h| (h % (1 << 20)) as f32 / 262_144.0),
+    ("peaked", |h| {
+        let (a, b, c) = (h % 1024, h / 1024 % 1024, h / 1_048_576 % 1024);
+        (a * b / 64 * c / 1024) as f32 / 640.0
+    }),
+    ("tied", |h| (h % 64) as f32 / 16.0),
+    ("narrow", |h| 1.0 + (h % (1 << 18)) as f32 / 1_048_576.0),
+    ("masked", |h| if h % 3 == 0 { f32::NEG_INFINITY } else { (h % 4001) as f32 / 256.0 }),
+    ("signed", |h| (h % 8191) as f32 / 1024.0 - 4.0),
+    ("bf16", |h| f32::from_bits(((h % 40_000) as f32 / 2500.0).to_bits() & 0xffff_0000)),
+];
+const LENGTHS: [usize; 8] = [1, 17, 1000, 1024, 4097, 20_000, 49_152, 131_077];
+
+/// SplitMix64's finaliser: a hash, so that a row needs no history.
+fn hash(x: u64) -> u64 {
+    let z = x.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+fn params() -> Vec<Params> {
+    let p = Params::default();
+    vec![
+        p,
+        p.with_temperature(0.7).with_top_p(0.9),
+        p.with_temperature(1.5).with_top_p(0.95),
+        p.with_top_p(0.5),
+        p.with_top_p(0.999_999_9),
+        p.with_top_k(40),
+        p.with_temperature(0.8).with_top_k(40).with_top_p(0.95).with_min_p(0.05),
+        p.with_min_p(0.05),
+        p.with_temperature(0.0),
+        p.with_temperature(1e-30).with_top_p(0.9),
+        p.with_temperature(1e20).with_top_p(0.3),
+        p.with_top_k(5000).with_ties(Ties::LowestIndex),
+        p.with_top_k(300).with_top_p(0.8).with_mass_base(MassBase::TopK),
+        p.with_temperature(2.0).with_top_p(0.6).with_temperature_at(TemperatureAt::AfterCut),
+        p.with_top_p(0.7).with_ties(Ties::LowestIndex),
+    ]
+}
+
+/// The draws of every row with every set of parameters, a line each.
+fn stream(sampler: &mut Sampler) -> String {
+    let mut rows: Vec<(String, Vec<f32>)> = Vec::new();
+    for (k, (name, value)) in KINDS.into_iter().enumerate() {
+        for v in LENGTHS {
+            let seed = hash((k * 1_000_003 + v) as u64);
+            let row = (0..v as u64).map(|i| value(hash(seed ^ i))).collect();
+            rows.push((format!("{name} {v}"), row));
+        }
+    }
+    for name in ["story", "chat"] {
+        let path = format!("{}/tests/data/logits/{name}.npy", env!("CARGO_MANIFEST_DIR"));
+        let recorded = npy::read_rows(Path::new(&path)).expect("the committed rows are readable");
+        for (i, row) in recorded.iter().enumerate() {
+            rows.push((format!("{name} {i}"), row.to_vec()));
+        }
+    }
+    let mut lines = String::new();
+    for (r, (name, row)) in rows.iter().enumerate() {
+        for (p, params) in params().into_iter().enumerate() {
+            let mut rng = Xoshiro256PlusPlus::seed_from_u64((r * 100 + p) as u64);
+            write!(lines, "{name} params {p}: ").expect("a String takes all");
+            match sampler.sample(row, params, &mut rng) {
+                Ok(d) => {
+                    let figures =
+                        [d.probability, d.probability_error, d.retained_mass, d.mass_error];
+                    write!(lines, "token {} kept {}", d.token, d.kept).expect("as above");
+                    for x in figures {
+                        write!(lines, " {:016x}", x.to_bits()).expect("as above");
+                    }
+                }
+                Err(e) => write!(lines, "{e}").expect("as above"),
+            }
+            lines.push('\n');
+        }
+    }
+    lines
+}
+
+#[test]
+fn every_tier_reproduces_the_committed_draws() {
+    if std::env::var_os("TOPMASS_GOLDEN").is_some_and(|v| v == "write") {
+        std::fs::write(FILE, stream(&mut Sampler::new())).expect("the file can be written");
+    }
+    let golden = std::fs::read_to_string(FILE).expect("tests/data/golden.txt is committed");
+    let required = std::env::var("TOPMASS_REQUIRE_TIER").unwrap_or_default();
+    let available = Tier::available();
+    for name in required.split(',').filter(|name| !name.is_empty()) {
+        let tier = name.parse().expect("TOPMASS_REQUIRE_TIER names tiers");
+        assert!(available.contains(&tier), "this machine lacks the required tier {tier}");
+    }
+    for tier in available {
+        let got = stream(&mut Sampler::with_tier(tier).expect("an available tier"));
+        let differ: Vec<_> = got.lines().zip(golden.lines()).filter(|(a, b)| a != b).collect();
+        assert_eq!(got.lines().count(), golden.lines().count(), "tier {tier}");
+        assert!(
+            differ.is_empty(),
+            "tier {tier}: {} of {} draws differ, the first: {:#?}",
+            differ.len(),
+            golden.lines().count(),
+            differ[0]
+        );
+        println!("golden draws: {} on {} {tier}", golden.lines().count(), std::env::consts::ARCH);
+    }
+}
