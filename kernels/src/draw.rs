@@ -68,7 +68,8 @@ impl Kernel for SplitRow<'_> {
     fn run<L: Lanes>(self, l: L) -> Split {
         let exp = Exp64::new(l, self.scale, self.max);
         let (low, high) = (l.splat(self.low), l.splat(self.high));
-        let blocks = Blocks::new(self.row);
+        let mut padded = [0.0; BLOCK];
+        let blocks = Blocks::new(self.row, &mut padded);
         let mut split = Split { total: Mass::ZERO, above: Weighed::default(), packed: true };
         for (b, block_mass) in self.block_masses.iter_mut().enumerate() {
             let mut total = MassLanes::new(l);
@@ -137,7 +138,8 @@ impl Kernel for KeptMasses<'_> {
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) -> Mass {
         let exp = Exp64::new(l, self.scale, self.max);
-        let blocks = Blocks::new(self.row);
+        let mut padded = [0.0; BLOCK];
+        let blocks = Blocks::new(self.row, &mut padded);
         let mut copy = [[[0.0; LANES]; 8]; 8];
         let mut total = Mass::ZERO;
         let outs = self.block_masses.iter_mut().zip(&self.traces.chunk_max);
@@ -210,7 +212,8 @@ impl Kernel for WriteProbabilities<'_> {
     fn run<L: Lanes>(self, l: L) {
         let exp = Exp64::new(l, self.scale, self.max);
         let factor = l.splat_d(1.0 / self.mass);
-        let blocks = Blocks::new(self.row);
+        let mut padded = [0.0; BLOCK];
+        let blocks = Blocks::new(self.row, &mut padded);
         let mut copy = [[[0.0; LANES]; 8]; 8];
         self.probs.fill(0.0);
         for (b, (chunk_max, out)) in

@@ -22,23 +22,25 @@ pub fn blocks(len: usize) -> usize {
 }
 
 /// A row as blocks.
+#[derive(Clone, Copy)]
 pub(crate) struct Blocks<'a> {
     full: &'a [[f32; BLOCK]],
-    padded: [f32; BLOCK],
+    padded: &'a [f32; BLOCK],
 }
 
 impl<'a> Blocks<'a> {
+    /// `padded` becomes the last block, where that is not full.
     #[inline(always)]
-    pub(crate) fn new(row: &'a [f32]) -> Self {
+    pub(crate) fn new(row: &'a [f32], padded: &'a mut [f32; BLOCK]) -> Self {
         let (full, tail) = row.as_chunks();
-        let mut padded = [f32::NEG_INFINITY; BLOCK];
         padded[..tail.len()].copy_from_slice(tail);
+        padded[tail.len()..].fill(f32::NEG_INFINITY);
         Blocks { full, padded }
     }
 
     #[inline(always)]
-    pub(crate) fn get(&self, i: usize) -> &Block {
-        cast_ref(self.full.get(i).unwrap_or(&self.padded))
+    pub(crate) fn get(self, i: usize) -> &'a Block {
+        cast_ref(self.full.get(i).unwrap_or(self.padded))
     }
 }
 

@@ -10,7 +10,7 @@
 
 use crate::exp::{EXP32_ERROR, Exp32, Scale, weigh};
 use crate::lanes::{Kernel, LANES, Lanes, Vector};
-use crate::row::{Blocks, Chunk, blocks};
+use crate::row::{BLOCK, Blocks, Chunk, blocks};
 use crate::tier::Isa;
 
 /// What a scan leaves behind for the later stages. Reused from row to row: it allocates only
@@ -154,7 +154,8 @@ impl<const EXP: bool, const COUNT: bool> Kernel for Scan<'_, EXP, COUNT> {
         let exp = Exp32::new(l, self.scale);
         let masked = l.splat(f32::NEG_INFINITY);
         let infinity = l.splat(f32::INFINITY);
-        let blocks = Blocks::new(self.row);
+        let mut padded = [0.0; BLOCK];
+        let blocks = Blocks::new(self.row, &mut padded);
         let mut max = f32::NEG_INFINITY;
         let mut unmasked = 0;
         let mut total = 0.0;

@@ -177,7 +177,8 @@ impl Kernel for Pack<'_> {
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) -> bool {
         let low = l.splat(self.low);
-        let blocks = Blocks::new(self.row);
+        let mut padded = [0.0; BLOCK];
+        let blocks = Blocks::new(self.row, &mut padded);
         for (b, chunk_max) in self.traces.chunk_max.iter().enumerate() {
             for (c, maxima) in chunk_max.iter().enumerate() {
                 if l.bits(l.ge(l.load(maxima), low)) == 0 {

@@ -1,0 +1,203 @@
+//! The fast path against the `f64` oracle, on every tier: random rows of every kind, real rows,
+//! and settings chosen to sit on the boundaries.
+//!
+//! `TOPMASS_ROWS` scales the random rows, `TOPMASS_LOGITS` names a folder of more `.npy` rows.
+//! The long run: `cargo test --release --test oracle -- --ignored --nocapture`.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use support::oracle::{Masses, Row, Tally};
+use support::rows::{
+    SHAPES, Shape, Source, below, choices, fitted, flat, params, pick, source, uniform,
+};
+use support::{env_count, samplers};
+use topmass::{Params, Sampler};
+
+/// One random row at a few settings, some of them on a boundary.
+fn random_row(
+    samplers: &mut [Sampler],
+    tally: &mut Tally,
+    seed: u64,
+    v: usize,
+    shape: Shape,
+    check: bool,
+) {
+    let rng = &mut source(seed);
+    let logits = shape(rng, v);
+    let row = Row::new(&logits);
+    for awkward in 0..3 {
+        let mut params = params(rng, v);
+        let masses = Masses::new(&row, params);
+        match awkward {
+            _ if params.temperature <= 0.0 => {}
+            1 => params.top_p = masses.awkward_top_p(rng, params),
+            2 if below(rng, 2) == 0 => params.min_p = masses.awkward_min_p(rng),
+            _ => {}
+        }
+        let expected = masses.expect(params);
+        let us = expected.draws(rng);
+        if check {
+            expected.agrees_with_reference(&logits, &us[..3]);
+        }
+        tally.compare(samplers, &logits, &expected, &us);
+    }
+}
+
+/// Lengths from 1 to 5,000, as many below 100 as above.
+fn any_length(rng: &mut Source) -> usize {
+    5_000f64.powf(uniform(rng)) as usize
+}
+
+fn random_rows(name: &str, rows: usize) {
+    let (mut samplers, mut tally) = (samplers(), Tally::default());
+    let rng = &mut source(rows as u64);
+    for n in 0..rows {
+        let (kind, shape) = SHAPES[n % SHAPES.len()];
+        let (seed, v) = (n as u64, any_length(rng));
+        tally.context = format!("{kind}, V = {v}, seed {seed}");
+        random_row(&mut samplers, &mut tally, seed, v, shape, n % 7 == 0);
+    }
+    tally.finish(name);
+}
+
+#[test]
+fn mixed_rows() {
+    random_rows("mixed rows", env_count("TOPMASS_ROWS", 400));
+}
+
+#[test]
+#[ignore = "100,000 rows: run in release"]
+fn a_hundred_thousand_rows() {
+    random_rows("100,000 rows", env_count("TOPMASS_ROWS", 100_000).max(100_000));
+}
+
+fn large_rows(name: &str, lengths: &[usize], shapes: &[(&str, Shape)]) {
+    let (mut samplers, mut tally) = (samplers(), Tally::default());
+    for (n, &(kind, shape)) in shapes.iter().enumerate() {
+        for &v in lengths {
+            tally.context = format!("{kind}, V = {v}, seed {n}");
+            random_row(&mut samplers, &mut tally, n as u64, v, shape, false);
+        }
+    }
+    tally.finish(name);
+}
+
+/// Exact sets at the vocabularies of real models.
+#[test]
+fn large_vocabularies() {
+    large_rows("large rows", &[32_000], &SHAPES[..10]);
+    large_rows("larger rows", &[49_152, 128_256, 151_936, 262_144], &[("fitted", fitted as Shape)]);
+    large_rows("larger flat rows", &[128_256, 262_144], &[("flat", flat as Shape)]);
+}
+
+#[test]
+#[ignore = "every shape at every vocabulary: run in release"]
+fn every_shape_at_large_vocabularies() {
+    large_rows("large rows", &[32_000, 49_152, 128_256, 151_936, 262_144], SHAPES);
+}
+
+/// Settings that an `f32` sum cannot decide, over and over on the same rows: `top_p` at the masses
+/// above many tokens, `min_p` at many tokens, `u` at many partial sums.
+#[test]
+fn boundaries() {
+    let (mut samplers, mut tally) = (samplers(), Tally::default());
+    let rng = &mut source(5);
+    for (n, &(kind, shape)) in SHAPES.iter().enumerate() {
+        for v in [5, 100, 3_000] {
+            tally.context = format!("{kind}, V = {v}, row {n}");
+            let logits = shape(rng, v);
+            let row = Row::new(&logits);
+            let plain = Params::default().with_temperature(pick(rng, &[0.7, 1.0, 2.0]));
+            let masses = Masses::new(&row, plain);
+            for round in 0..12 {
+                let mut params = plain;
+                if round % 3 == 2 {
+                    params = choices(rng, params)
+                        .with_top_k(1 + below(rng, v) as u32)
+                        .with_temperature_at(plain.temperature_at);
+                }
+                if round % 2 == 0 {
+                    params.top_p = masses.awkward_top_p(rng, params);
+                } else {
+                    params.min_p = masses.awkward_min_p(rng);
+                }
+                let expected = masses.expect(params);
+                let us = expected.draws(rng);
+                expected.agrees_with_reference(&logits, &us);
+                tally.compare(&mut samplers, &logits, &expected, &us);
+            }
+        }
+    }
+    assert!(tally.excluded_share() < 0.4, "too much is left out: {}", tally.excluded_share());
+    tally.finish("boundaries");
+}
+
+/// Settings at random leave nothing out.
+#[test]
+fn hardly_anything_is_excluded() {
+    let (mut samplers, mut tally) = (samplers(), Tally::default());
+    let rng = &mut source(6);
+    for n in 0..60 {
+        let logits = if n % 2 == 0 { fitted(rng, 2_000) } else { flat(rng, 2_000) };
+        let params = Params::default().with_top_p(0.05 + 0.94 * uniform(rng));
+        let expected = Masses::new(&Row::new(&logits), params).expect(params);
+        let us: Vec<f64> = (0..10).map(|_| uniform(rng)).collect();
+        tally.compare(&mut samplers, &logits, &expected, &us);
+    }
+    assert_eq!(tally.excluded_share(), 0.0);
+    tally.finish("at random");
+}
+
+fn npy_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    let paths = entries.map(|entry| entry.expect("a folder entry").path());
+    let mut files: Vec<PathBuf> =
+        paths.filter(|path| path.extension().is_some_and(|e| e == "npy")).collect();
+    files.sort();
+    assert!(!files.is_empty(), "no .npy in {}", folder.display());
+    files
+}
+
+/// The rows of a two-dimensional `f32` file.
+fn read_rows(path: &Path) -> Vec<Vec<f32>> {
+    let bytes = std::fs::read(path).expect("a readable file");
+    let file = npyz::NpyFile::new(&bytes[..]).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let [_, v] = file.shape()[..] else { panic!("{}: {:?}", path.display(), file.shape()) };
+    let data: Vec<f32> = file.into_vec().unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    data.chunks_exact(v as usize).map(<[f32]>::to_vec).collect()
+}
+
+#[test]
+fn real_rows() {
+    let mut files = npy_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/logits"));
+    if let Some(folder) = std::env::var_os("TOPMASS_LOGITS") {
+        files.extend(npy_files(Path::new(&folder)));
+    }
+    let (mut samplers, mut tally) = (samplers(), Tally::default());
+    let rng = &mut source(8);
+    for path in files {
+        let rows = read_rows(&path);
+        println!("{}: {} rows", path.display(), rows.len());
+        for (n, logits) in rows.iter().enumerate() {
+            let row = Row::new(logits);
+            for temperature in [0.3, 0.7, 1.0, 1.5, 3.0] {
+                let params = Params::default().with_temperature(temperature);
+                let masses = Masses::new(&row, params);
+                let awkward = masses.awkward_top_p(rng, params);
+                for top_p in [0.5, 0.9, 0.95, 0.99, 0.9999, 1.0, awkward] {
+                    tally.context = format!("{} row {n}", path.display());
+                    let expected = masses.expect(params.with_top_p(top_p));
+                    let us = expected.draws(rng);
+                    let us = [us[3], us[6], us[7]]; // at random, and beside two partial sums
+                    if n % 16 == 0 && temperature == 1.0 {
+                        expected.agrees_with_reference(logits, &us[..1]);
+                    }
+                    tally.compare(&mut samplers, logits, &expected, &us);
+                }
+            }
+        }
+    }
+    tally.finish("real rows");
+}

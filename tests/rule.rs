@@ -1,0 +1,333 @@
+//! The rule: the literal algorithm against a brute-force second statement of it, the fast path
+//! against both, and the contract's figures.
+
+mod support;
+
+use proptest::prelude::*;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+use support::brute::{self, Fate};
+use support::oracle::{Tally, compare_one};
+use support::rows::{self, Shape, below, choices, five_integers, flat, pick, source, uniform};
+use support::{LAST_U, Scripted, bits_of, draw_at, filter, for_each_tier, samplers, support_of};
+use topmass::{
+    MassBase, Params, Sampler, TemperatureAt, Ties, filter_fused, reference, sample_fused,
+};
+
+/// Holds the reference and every sampler against the brute-force rule on one row. Returns how many
+/// tokens it could not decide.
+fn against_brute_force(samplers: &mut [Sampler], logits: &[f32], params: Params, u: f64) -> usize {
+    let fates = brute::fates(logits, params);
+    let undecided = fates.iter().filter(|&&fate| fate == Fate::Undecidable).count();
+    let kept = reference::kept_set(logits, params).expect("a good row");
+    for (i, fate) in fates.iter().enumerate() {
+        let is_kept = kept.contains(&i);
+        let wrong = *fate == if is_kept { Fate::Dropped } else { Fate::Kept };
+        assert!(
+            !wrong,
+            "token {i} is {fate:?}, the reference keeps {kept:?} of {logits:?}, {params:?}"
+        );
+    }
+    let truth = brute::probabilities(logits, params, &kept);
+    let found = reference::filter(logits, params).expect("a good row");
+    for (i, (a, b)) in truth.iter().zip(&found).enumerate() {
+        assert!(
+            (a - b).abs() <= 1e-12,
+            "probability {i}: {a} against {b} for {logits:?}, {params:?}"
+        );
+    }
+    let token =
+        if params.temperature <= 0.0 { kept.first().copied() } else { brute::token(&truth, u) };
+    if let Some(token) = token {
+        let draw = reference::sample(logits, params, &mut Scripted::at(u)).expect("a good row");
+        assert_eq!(draw.token as usize, token, "u = {u}, {logits:?}, {params:?}");
+        assert_eq!(draw.kept as usize, kept.len());
+        assert!((draw.probability - truth[token]).abs() <= 1e-12);
+    }
+    if undecided > 0 {
+        return undecided;
+    }
+    for sampler in samplers {
+        let tier = sampler.tier();
+        let (probs, outcome) = filter(sampler, logits, params).expect("a good row");
+        assert_eq!(outcome.kept as usize, kept.len(), "{tier:?}, {logits:?}, {params:?}");
+        for (i, (&found, &truth)) in probs.iter().zip(&truth).enumerate() {
+            let close = (f64::from(found) - truth).abs() <= 2e-7 * truth;
+            assert!(close, "{tier:?}: probs[{i}] = {found} for {truth}, {logits:?}, {params:?}");
+        }
+        if let Some(token) = token {
+            let draw = draw_at(sampler, logits, params, u).expect("a good row");
+            assert_eq!(draw.token as usize, token, "{tier:?}, u = {u}, {logits:?}, {params:?}");
+        }
+    }
+    0
+}
+
+/// Contract, section 7: 3,000 batches of 4 rows, a third from five integer logits.
+#[test]
+fn twelve_thousand_small_rows() {
+    let mut samplers = samplers();
+    let mut rng = source(1);
+    let mut excluded = 0;
+    for n in 0..12_000 {
+        let v = 1 + below(&mut rng, 39);
+        let logits = if n % 3 == 0 { five_integers(&mut rng, v) } else { flat(&mut rng, v) };
+        let mut params = Params::default()
+            .with_temperature(pick(&mut rng, &[0.0, 0.5, 1.0, 2.0]))
+            .with_top_p(0.05 + 0.95 * uniform(&mut rng));
+        if n % 4 == 1 {
+            params = params.with_top_k(1 + below(&mut rng, v + 3) as u32);
+        }
+        if n % 5 == 1 {
+            params = params.with_min_p(uniform(&mut rng).powi(3));
+        }
+        if n % 2 == 1 {
+            params = choices(&mut rng, params);
+        }
+        excluded += against_brute_force(&mut samplers, &logits, params, uniform(&mut rng));
+    }
+    println!("{excluded} tokens excluded");
+    assert!(excluded <= 5, "{excluded} tokens excluded");
+}
+
+fn any_choices() -> impl Strategy<Value = Params> {
+    let numbers =
+        (prop_oneof![Just(0.5f32), Just(1.0), Just(2.0)], 0.0f64..1.1, 0u32..45, 0.0f64..1.0);
+    (numbers, any::<[bool; 5]>()).prop_map(|((temperature, top_p, top_k, min_p), flags)| Params {
+        temperature,
+        top_p,
+        top_k: if flags[0] { top_k } else { 0 },
+        min_p: if flags[1] { min_p } else { 0.0 },
+        ties: if flags[2] { Ties::LowestIndex } else { Ties::Together },
+        mass_base: if flags[3] { MassBase::TopK } else { MassBase::FullRow },
+        temperature_at: if flags[4] { TemperatureAt::AfterCut } else { TemperatureAt::BeforeCut },
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1_000) })]
+
+    #[test]
+    fn small_rows_with_distinct_logits(
+        logits in prop::collection::vec(-8.0f32..8.0, 1..40), params in any_choices(), u in 0.0..1.0,
+    ) {
+        against_brute_force(&mut samplers(), &logits, params, u);
+    }
+
+    #[test]
+    fn small_rows_with_ties_and_masks(
+        picks in prop::collection::vec(0usize..7, 1..40), params in any_choices(), u in 0.0..1.0,
+    ) {
+        let mut logits: Vec<f32> =
+            picks.iter().map(|&i| [-2.0, -1.0, -0.0, 0.0, 1.0, 2.5, f32::NEG_INFINITY][i]).collect();
+        logits[0] = logits[0].max(-2.0); // never all masked
+        against_brute_force(&mut samplers(), &logits, params, u);
+    }
+}
+
+fn ln(weights: &[f64]) -> Vec<f32> {
+    weights.iter().map(|w| w.ln() as f32).collect()
+}
+
+/// The reference and every tier keep the first `n` tokens, holding `mass`.
+fn keeps_first(logits: &[f32], params: Params, n: usize, mass: f64, tolerance: f64) {
+    let kept = reference::kept_set(logits, params).expect("a good row");
+    assert!(kept.iter().copied().eq(0..n), "the reference keeps {kept:?}");
+    let draw = reference::sample(logits, params, &mut Scripted::at(0.0)).expect("a good row");
+    assert!((draw.retained_mass - mass).abs() <= tolerance, "{draw:?}");
+    for_each_tier(|sampler| {
+        let (probs, outcome) = filter(sampler, logits, params).expect("a good row");
+        assert!(support_of(&probs).into_iter().eq(0..n), "{:?}", support_of(&probs));
+        assert_eq!(outcome.kept as usize, n);
+        let draw = draw_at(sampler, logits, params, 0.0).expect("a good row");
+        assert_eq!(draw.kept as usize, n);
+        for found in [draw.retained_mass, outcome.retained_mass] {
+            assert!((found - mass).abs() <= tolerance, "M = {found}, not {mass}");
+        }
+    });
+}
+
+/// The probabilities that the reference and every tier give.
+fn all_probabilities(logits: &[f32], params: Params) -> Vec<Vec<f64>> {
+    let mut all = vec![reference::filter(logits, params).expect("a good row")];
+    for_each_tier(|sampler| {
+        let (probs, _) = filter(sampler, logits, params).expect("a good row");
+        all.push(probs.into_iter().map(f64::from).collect());
+    });
+    all
+}
+
+fn entropy(probs: &[f64]) -> f64 {
+    -probs.iter().filter(|&&p| p > 0.0).map(|&p| p * p.ln()).sum::<f64>()
+}
+
+#[test]
+fn a_peaked_distribution() {
+    let weights = [0.82, 0.09, 0.04, 0.02, 0.015, 0.01, 0.005];
+    let (logits, params) = (ln(&weights), Params::default().with_top_p(0.9));
+    keeps_first(&logits, params, 2, 0.910, 1e-6);
+    for probs in all_probabilities(&logits, params) {
+        assert!((probs[0] - 0.9011).abs() < 5e-5 && (probs[1] - 0.0989).abs() < 5e-5, "{probs:?}");
+    }
+    for probs in all_probabilities(&logits, Params::default()) {
+        assert!((entropy(&probs) - 0.722).abs() < 5e-4, "{}", entropy(&probs));
+        assert!((entropy(&probs).exp() - 2.06).abs() < 5e-3);
+    }
+}
+
+#[test]
+fn a_flat_distribution() {
+    let mut weights =
+        vec![0.11, 0.10, 0.095, 0.09, 0.085, 0.08, 0.075, 0.07, 0.065, 0.06, 0.055, 0.05];
+    weights.extend([0.005; 13]);
+    let (logits, params) = (ln(&weights), Params::default().with_top_p(0.9));
+    keeps_first(&logits, params, 12, 0.935, 1e-6);
+    for probs in all_probabilities(&logits, params) {
+        assert!((probs[0] - 0.1176).abs() < 5e-5, "{probs:?}");
+    }
+    for probs in all_probabilities(&logits, Params::default()) {
+        assert!((entropy(&probs) - 2.706).abs() < 5e-4, "{}", entropy(&probs));
+        assert!((entropy(&probs).exp() - 14.96).abs() < 5e-3);
+    }
+}
+
+#[test]
+fn ties_at_the_crossing_are_kept() {
+    let (logits, params) = (ln(&[0.30, 0.25, 0.25, 0.12, 0.08]), Params::default().with_top_p(0.6));
+    keeps_first(&logits, params, 3, 0.80, 1e-6);
+    for probs in all_probabilities(&logits, params) {
+        for (found, truth) in probs.iter().zip([0.375, 0.3125, 0.3125, 0.0, 0.0]) {
+            assert!((found - truth).abs() < 1e-6, "{probs:?}");
+        }
+    }
+    // By position instead: .30 + .25 < .6 keeps the third, .30 + .25 > .5 drops it.
+    let by_position = params.with_ties(Ties::LowestIndex);
+    keeps_first(&logits, by_position, 3, 0.80, 1e-6);
+    keeps_first(&logits, by_position.with_top_p(0.5), 2, 0.55, 1e-6);
+}
+
+#[test]
+fn the_set_does_not_depend_on_token_ids() {
+    let params = Params::default().with_top_p(0.5);
+    for place in 0..4 {
+        let mut weights = [0.2; 4];
+        weights[place] = 0.4;
+        keeps_first(&ln(&weights), params, 4, 1.0, 1e-6);
+    }
+}
+
+#[test]
+fn geometric() {
+    let logits: Vec<f32> = (0..500).map(|i| (f64::from(i) * 0.6f64.ln()) as f32).collect();
+    for (p, n) in [(0.9, 5), (0.95, 6), (0.99, 10)] {
+        keeps_first(&logits, Params::default().with_top_p(p), n, 1.0 - 0.6f64.powi(n as i32), 1e-6);
+    }
+}
+
+#[test]
+fn zipf() {
+    const V: usize = 151_936;
+    let weights: Vec<f64> = (1..=V).map(|i| (i as f64).powf(-1.5)).collect();
+    let logits = ln(&weights);
+    keeps_first(&logits, Params::default().with_top_p(0.9), 57, 0.9008, 5e-5);
+
+    // The mass beyond n is 2 (n^-1/2 - V^-1/2); without its last term, the tail formula.
+    let zeta = 2.612_375_348_685_488;
+    let formula = |p: f64| (2.0 / ((1.0 - p) * zeta)).powi(2);
+    assert!((formula(0.9) - 59.0).abs() < 0.5, "{}", formula(0.9));
+    assert!((formula(0.99) / formula(0.9) - 100.0).abs() < 1e-9);
+    let total: f64 = weights.iter().sum();
+    let finite = (2.0 / (0.01 * total + 2.0 / (V as f64).sqrt())).powi(2);
+    let n =
+        reference::kept_set(&logits, Params::default().with_top_p(0.99)).expect("a good row").len();
+    assert!((n as f64 / finite - 1.0).abs() < 0.01, "{n} kept, about {finite} expected");
+    let mass = weights[..n].iter().sum::<f64>() / total;
+    keeps_first(&logits, Params::default().with_top_p(0.99), n, mass, 1e-6);
+}
+
+/// An f32 running sum over 128,256 tokens ends short of 1 or passes it too early; `top_p = 1` must
+/// not care, and neither must the last uniform.
+#[test]
+fn p_one_keeps_all() {
+    const V: usize = 128_256;
+    let params = Params::default().with_top_p(1.0);
+    for (floor, ends_near) in [(-9.0, 0.99971), (-12.0, 1.00266), (-13.0, 0.99695)] {
+        let mut logits = vec![floor; V];
+        logits[0] = 0.0;
+        let probs = reference::filter(&logits, params).expect("a good row");
+        let running = probs.iter().fold(0.0f32, |sum, &p| sum + p as f32);
+        assert!((running - ends_near).abs() < 1e-5, "the f32 running sum ends at {running}");
+        keeps_first(&logits, params, V, 1.0, 0.0);
+        for_each_tier(|sampler| {
+            assert_eq!(
+                draw_at(sampler, &logits, params, LAST_U).expect("a good row").token as usize,
+                V - 1
+            );
+        });
+    }
+}
+
+/// 400,000 draws from five tokens of which three are kept.
+#[test]
+fn draws_follow_the_distribution() {
+    let logits = ln(&[0.12, 0.30, 0.25, 0.08, 0.25]);
+    let params = Params::default().with_top_p(0.6);
+    for_each_tier(|sampler| {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
+        let mut counts = [0u32; 5];
+        for _ in 0..400_000 {
+            let draw = sampler.sample(&logits, params, &mut rng).expect("a good row");
+            counts[draw.token as usize] += 1;
+        }
+        assert_eq!((counts[0], counts[3]), (0, 0), "a filtered token was drawn");
+        let truth = [0.0, 0.375, 0.3125, 0.0, 0.3125];
+        let pairs = counts.iter().zip(truth);
+        let distance = pairs.map(|(&n, p)| (f64::from(n) / 400_000.0 - p).abs()).sum::<f64>() / 2.0;
+        println!("total variation distance {distance:.1e}");
+        assert!(distance < 2e-3, "{counts:?}"); // its mean is 6e-4
+    });
+}
+
+/// The functions are the sampler, with scratch of their own.
+#[test]
+fn free_functions_agree_with_the_sampler() {
+    let mut rng = source(11);
+    let mut sampler = Sampler::new();
+    for _ in 0..200 {
+        let v = 1 + below(&mut rng, 3_000);
+        let (_, shape) = pick(&mut rng, rows::SHAPES);
+        let logits = shape(&mut rng, v);
+        let params = rows::params(&mut rng, v);
+        let u = uniform(&mut rng);
+        let mut probs = vec![f32::NAN; v];
+        let mut scripted = Scripted::new(&[bits_of(u)]);
+        assert_eq!(
+            sample_fused(&logits, params, &mut scripted),
+            draw_at(&mut sampler, &logits, params, u)
+        );
+        let kept = filter_fused(&logits, params, &mut probs);
+        assert_eq!(kept.map(|kept| (probs, kept)), filter(&mut sampler, &logits, params));
+    }
+}
+
+/// The sampler's history never changes a result: small after large, peaked after flat.
+#[test]
+fn history_does_not_matter() {
+    let mut rng = source(12);
+    let peaked = Params::default().with_top_p(0.5);
+    let mut tally = Tally::default();
+    let mut used = samplers();
+    for round in 0..6 {
+        for (v, shape) in [(5_000, flat as Shape), (17, rows::fitted), (3_000, rows::fitted)] {
+            tally.context = format!("round {round}, V = {v}");
+            let logits = shape(&mut rng, v);
+            let params = if round % 2 == 0 { peaked } else { peaked.with_top_p(0.999) };
+            compare_one(&mut used, &logits, params, &mut tally);
+            let u = uniform(&mut rng);
+            for (fresh, used) in samplers().iter_mut().zip(&mut used) {
+                assert_eq!(draw_at(fresh, &logits, params, u), draw_at(used, &logits, params, u));
+            }
+        }
+    }
+    tally.finish("history");
+}
