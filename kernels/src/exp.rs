@@ -57,7 +57,7 @@ impl Scale {
         let (high, low) = if t == f64::INFINITY {
             // The limit: any finite difference of logits times this is 0 to the last bit of a
             // weight, and -inf still falls below the clamp.
-            (f64::powi(2.0, -1000), 0.0)
+            (f64::powi(2.0, -900), 0.0)
         } else {
             let high = LOG2_E / t;
             (high, (f64::mul_add(-high, t, LOG2_E) + LOG2_E_LOW) / t)

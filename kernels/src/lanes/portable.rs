@@ -16,13 +16,58 @@ fn fma32(a: f32, b: f32, c: f32) -> f32 {
     let product = f64::from(a) * f64::from(b);
     let c = f64::from(c);
     let sum = product + c;
-    // Knuth's TwoSum: `sum + lost` is the exact value.
-    let c_part = sum - product;
-    let lost = (product - (sum - c_part)) + (c - c_part);
+    to_odd(sum, two_sum_error(product, c, sum)) as f32
+}
+
+/// Whether the target multiplies and adds in one instruction.
+const HAS_FMA: bool = cfg!(any(
+    target_feature = "fma",
+    target_arch = "aarch64",
+    target_arch = "riscv64",
+    target_arch = "powerpc64",
+    target_arch = "s390x"
+));
+
+/// The same in `f64`, where the product is no longer exact: it is kept as a sum of two.
+#[inline(always)]
+fn fma64(a: f64, b: f64, c: f64) -> f64 {
+    if HAS_FMA {
+        return a.mul_add(b, c);
+    }
+    let product = a * b;
+    let (a_high, a_low) = halves(a);
+    let (b_high, b_low) = halves(b);
+    // Dekker's product: `product + rest` is exact.
+    let rest = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low;
+    let low = c + rest;
+    let low_lost = two_sum_error(c, rest, low);
+    let high = product + low;
+    let high_lost = two_sum_error(product, low, high);
+    let lost = low_lost + high_lost;
+    high + to_odd(lost, two_sum_error(low_lost, high_lost, lost))
+}
+
+/// Veltkamp's splitting into two halves of 26 bits.
+#[inline(always)]
+fn halves(a: f64) -> (f64, f64) {
+    let scaled = 134_217_729.0 * a;
+    let high = scaled - (scaled - a);
+    (high, a - high)
+}
+
+/// Knuth's TwoSum: what `sum`, the rounded `a + b`, is short of the exact sum.
+#[inline(always)]
+fn two_sum_error(a: f64, b: f64, sum: f64) -> f64 {
+    let b_part = sum - a;
+    (a - (sum - b_part)) + (b - b_part)
+}
+
+/// `sum + lost`, of which `sum` is the nearest, rounded to odd.
+#[inline(always)]
+fn to_odd(sum: f64, lost: f64) -> f64 {
     let bits = sum.to_bits();
     let step = if (lost > 0.0) == (sum > 0.0) { 1u64 } else { u64::MAX };
-    let odd = if lost != 0.0 && bits & 1 == 0 { bits.wrapping_add(step) } else { bits };
-    f64::from_bits(odd) as f32
+    f64::from_bits(if lost != 0.0 && bits & 1 == 0 { bits.wrapping_add(step) } else { bits })
 }
 
 #[inline(always)]
@@ -132,7 +177,7 @@ impl Lanes for Portable {
     }
     #[inline(always)]
     fn fma_d(self, a: Self::D, b: Self::D, c: Self::D) -> Self::D {
-        from_fn(|i| a[i].mul_add(b[i], c[i]))
+        from_fn(|i| fma64(a[i], b[i], c[i]))
     }
     #[inline(always)]
     fn max_d(self, a: Self::D, b: Self::D) -> Self::D {
