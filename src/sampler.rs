@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use rand::Rng;
 use topmass_kernels::draw::{kept_masses, locate, write_probabilities};
-use topmass_kernels::row::BLOCK;
+use topmass_kernels::row::{BLOCK, blocks};
 use topmass_kernels::scan::{Normaliser, Scanned, Traces, scan};
 use topmass_kernels::select::{Packed, first_at_least};
 use topmass_kernels::threshold::Workspace;
@@ -13,7 +13,7 @@ use topmass_kernels::{Cut, Isa, Mass, Scale, Tier, weigh};
 use crate::Error;
 use crate::outcome::{Draw, Kept};
 use crate::params::{MassBase, Params, Ties};
-use crate::search::{Place, RATIO_ERROR, Rule, Search, Total};
+use crate::search::{Place, RATIO_ERROR, Rule, SAMPLE, Search, Total, capacity};
 
 /// Draws one token from one row of logits.
 ///
@@ -241,6 +241,20 @@ impl Sampler {
         Ok(nucleus.kept)
     }
 
+    /// Makes room for a row, once per length: about 4.6 bytes per logit, and 64 KiB for short rows.
+    fn reserve(&mut self, len: usize) {
+        let capacity = capacity(len);
+        if self.weights.len() < capacity {
+            self.weights.resize(capacity, 0.0);
+            self.packed.reserve(capacity);
+        }
+        // `reserve` counts from the length.
+        self.sample.clear();
+        self.sample.reserve(SAMPLE);
+        self.block_masses.clear();
+        self.block_masses.reserve(blocks(len));
+    }
+
     /// What is kept of a row: everything but the draw.
     fn nucleus(&mut self, row: &[f32], params: Params) -> Result<Nucleus, Error> {
         params.validate()?;
@@ -250,6 +264,7 @@ impl Sampler {
         if u32::try_from(row.len()).is_err() {
             return Err(Error::RowTooLong { len: row.len() });
         }
+        self.reserve(row.len());
         let greedy = params.temperature <= 0.0;
         let top_k = params.top_k_of(row.len()).filter(|_| !greedy);
         let cuts = !greedy && (top_k.is_some() || params.top_p < 1.0 || params.min_p > 0.0);
@@ -328,7 +343,8 @@ impl Sampler {
         let &Nucleus { max, cut, place, .. } = nucleus;
         let same_temperature = params.cut_temperature() == params.temperature;
         if matches!(place, Place::Packed) && !same_temperature {
-            weigh(self.isa, self.packed.values(), scale, max, &mut self.weights);
+            let values = self.packed.values();
+            weigh(self.isa, values, scale, max, &mut self.weights[..values.len()]);
         }
         match place {
             Place::Packed => {
@@ -375,9 +391,9 @@ impl Sampler {
         })?;
         let start = b * BLOCK;
         let block = &row[start..row.len().min(start + BLOCK)];
-        self.weights.resize(block.len(), 0.0);
-        weigh(self.isa, block, scale, nucleus.max, &mut self.weights);
-        for (i, &w) in self.weights.iter().enumerate() {
+        let weights = &mut self.weights[..block.len()];
+        weigh(self.isa, block, scale, nucleus.max, weights);
+        for (i, &w) in weights.iter().enumerate() {
             below += w;
             if below > high {
                 return Some((start + i, w));

@@ -301,8 +301,8 @@ impl<'a> Search<'a> {
 
     fn weigh_packed(&mut self) {
         let Sampler { isa, packed, weights, .. } = &mut *self.sampler;
-        weights.resize(packed.values().len(), 0.0);
-        weigh(*isa, packed.values(), self.scale, self.max, weights);
+        let values = packed.values();
+        weigh(*isa, values, self.scale, self.max, &mut weights[..values.len()]);
     }
 
     /// The boundary, where it lies among the packed elements.
@@ -344,7 +344,7 @@ impl<'a> Search<'a> {
         let mut open = Open { lower: self.floor, upper: self.max, ..Open::default() };
         if let Selected::Largest { low, .. } = self.selected {
             // The largest elements were looked at, and are all kept.
-            let weights = &self.sampler.weights;
+            let weights = &self.sampler.weights[..self.sampler.packed.values().len()];
             let mass = weights.iter().fold(Mass::ZERO, |sum, &w| sum.plus(Mass::of_weight(w)));
             open.below(low, Weighed { count: weights.len() as u64, mass });
         }
@@ -422,7 +422,7 @@ impl<'a> Search<'a> {
     fn bracket(&mut self, rule: Rule, attempt: usize, open: Open) -> Option<(f32, f32)> {
         let Sampler { isa, sample, weights, work, .. } = &mut *self.sampler;
         let share = sample_row(self.row, attempt, open, sample);
-        weights.resize(sample.len(), 0.0);
+        let weights = &mut weights[..sample.len()];
         weigh(*isa, sample, self.scale, self.max, weights);
         let sampled: f64 = weights.iter().sum();
         if sampled == 0.0 {
@@ -509,7 +509,10 @@ fn sample_row(row: &[f32], attempt: usize, open: Open, sample: &mut Vec<f32>) ->
     (16 * n) as f64 / row.len() as f64
 }
 
+/// Elements in a sample.
+pub(crate) const SAMPLE: usize = 16 * SAMPLE_VECTORS;
+
 /// Room for packed elements, of 16 bytes each, in a row of `len` logits of 4 bytes each.
-fn capacity(len: usize) -> usize {
+pub(crate) fn capacity(len: usize) -> usize {
     (len / 4).max(2 * LIMIT)
 }

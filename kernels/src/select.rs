@@ -100,14 +100,19 @@ impl Packed {
         &self.indices[..self.len]
     }
 
-    /// Forgets the elements, and makes room for `capacity` of them.
-    pub(crate) fn reset(&mut self, capacity: usize) {
+    /// Makes room for `capacity` elements.
+    pub fn reserve(&mut self, capacity: usize) {
         // A whole vector is stored wherever there is room for one element.
         let room = capacity + LANES;
         if self.values.len() < room {
             self.values.resize(room, 0.0);
             self.indices.resize(room, 0);
         }
+    }
+
+    /// Forgets the elements, and makes room for `capacity` others.
+    pub(crate) fn reset(&mut self, capacity: usize) {
+        self.reserve(capacity);
         self.len = 0;
     }
 

@@ -87,11 +87,17 @@ const BUCKETS: u32 = 256;
 /// As few elements as are sorted.
 const FEW: usize = 24;
 
-/// Room for the search.
-#[derive(Clone, Debug, Default)]
+/// Room for the search, a few KiB whatever the number of elements.
+#[derive(Clone, Debug)]
 pub struct Workspace {
     buckets: Vec<Weighed>,
     few: Vec<(u32, Mass)>,
+}
+
+impl Default for Workspace {
+    fn default() -> Self {
+        Workspace { buckets: Vec::with_capacity(BUCKETS as usize), few: Vec::with_capacity(FEW) }
+    }
 }
 
 /// Finds the cut among some elements of a row, given their weights.
@@ -125,22 +131,34 @@ pub fn cut_off(
     let (Some(lowest), Some(highest)) = (keys.clone().min(), keys.clone().max()) else {
         return Found::Unsure;
     };
-    let weighed = || keys.clone().zip(weights.iter().map(|&w| Mass::of_weight(w)));
-    let mut range = descend(lowest, highest, weighed(), buckets, &mut above, &verdict);
-    few.clear();
-    few.extend(weighed().filter(|(k, _)| range.contains(k)));
-    while range.start() < range.end() && few.len() > FEW {
-        let (low, high) = range.into_inner();
-        range = descend(low, high, few.iter().copied(), buckets, &mut above, &verdict);
-        few.retain(|(k, _)| range.contains(k));
+    let mut range = lowest..=highest;
+    loop {
+        let within = range.clone();
+        let elements = keys.clone().zip(weights).filter(move |(k, _)| within.contains(k));
+        let weighed = elements.map(|(k, &w)| (k, Mass::of_weight(w)));
+        let inside;
+        (range, inside) =
+            descend(*range.start(), *range.end(), weighed.clone(), buckets, &mut above, &verdict);
+        let end = Walk { above, bottom: lowest, complete, verdict: &verdict };
+        if range.start() == range.end() {
+            return end.down([(*range.start(), inside)]);
+        }
+        if inside.count <= FEW as u64 {
+            few.clear();
+            few.extend(weighed.filter(|(k, _)| range.contains(k)));
+            few.sort_unstable_by_key(|&(k, _)| Reverse(k));
+            return end.down(few.chunk_by(|a, b| a.0 == b.0).map(|ties| {
+                let mut all = Weighed::default();
+                ties.iter().for_each(|&(_, mass)| all.add(mass));
+                (ties[0].0, all)
+            }));
+        }
     }
-    few.sort_unstable_by_key(|&(k, _)| Reverse(k));
-    walk(few, lowest, above, complete, verdict)
 }
 
 /// Adds up the elements in buckets of `low..=high`, and goes down to the bucket at whose end the
-/// verdict is no longer Keep, or to the lowest. The keys of that bucket; `above` is then what lies
-/// above it.
+/// verdict is no longer Keep, or to the lowest. The keys of that bucket and what it holds; `above`
+/// is then what lies above it.
 fn descend(
     low: u32,
     high: u32,
@@ -148,7 +166,7 @@ fn descend(
     buckets: &mut Vec<Weighed>,
     above: &mut Weighed,
     verdict: impl Fn(Weighed) -> Verdict,
-) -> RangeInclusive<u32> {
+) -> (RangeInclusive<u32>, Weighed) {
     let shift = (32 - (high - low).leading_zeros()).saturating_sub(BUCKETS.trailing_zeros());
     buckets.clear();
     buckets.resize(((high - low) >> shift) as usize + 1, Weighed::default());
@@ -165,31 +183,33 @@ fn descend(
         bucket -= 1;
     }
     let low = low + ((bucket as u32) << shift);
-    low..=high.min(low + ((1u32 << shift) - 1))
+    (low..=high.min(low + ((1u32 << shift) - 1)), buckets[bucket])
 }
 
-/// Goes down the few elements of the bucket that holds the cut, group of ties by group.
-fn walk(
-    few: &[(u32, Mass)],
-    lowest_key: u32,
-    mut above: Weighed,
+/// The end of the search: down the few values left, one by one.
+struct Walk<V> {
+    above: Weighed,
+    /// The lowest key of all elements.
+    bottom: u32,
     complete: bool,
-    verdict: impl Fn(Weighed) -> Verdict,
-) -> Found {
-    let mut found = Found::Unsure;
-    for ties in few.chunk_by(|a, b| a.0 == b.0) {
-        let mut tied = Weighed::default();
-        ties.iter().for_each(|&(_, mass)| tied.add(mass));
-        let lowest = Lowest { value: unkey(ties[0].0), above, ties: tied };
-        above = above.plus(tied);
-        let bottom = ties[0].0 == lowest_key;
-        found = match verdict(above) {
-            // With nothing below, nobody asks whether it would be kept.
-            _ if bottom && complete => Found::At(lowest),
-            Verdict::Keep => Found::Below(lowest),
-            Verdict::Drop => return Found::At(lowest),
-            Verdict::Unsure => return Found::Unsure,
-        };
+    verdict: V,
+}
+
+impl<V: Fn(Weighed) -> Verdict> Walk<V> {
+    fn down(self, groups: impl IntoIterator<Item = (u32, Weighed)>) -> Found {
+        let mut above = self.above;
+        let mut found = Found::Unsure;
+        for (k, ties) in groups {
+            let lowest = Lowest { value: unkey(k), above, ties };
+            above = above.plus(ties);
+            found = match (self.verdict)(above) {
+                // With nothing below, nobody asks whether it would be kept.
+                _ if k == self.bottom && self.complete => Found::At(lowest),
+                Verdict::Keep => Found::Below(lowest),
+                Verdict::Drop => return Found::At(lowest),
+                Verdict::Unsure => return Found::Unsure,
+            };
+        }
+        found
     }
-    found
 }
