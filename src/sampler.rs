@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use rand::Rng;
 use topmass_kernels::draw::{kept_masses, locate, write_probabilities};
-use topmass_kernels::row::{BLOCK, blocks};
+use topmass_kernels::row::{BLOCK, blocks, halfway};
 use topmass_kernels::scan::{Normaliser, Scanned, Traces, scan};
 use topmass_kernels::select::{Packed, first_at_least};
 use topmass_kernels::threshold::Workspace;
@@ -444,19 +444,21 @@ impl Nucleus {
 /// The smallest logit `x` with `exp((x - max) / temperature) >= min_p`; `f32::MIN` where that is
 /// every unmasked one.
 fn min_p_floor(min_p: f64, temperature: f32, max: f32) -> f32 {
-    if min_p <= 0.0 {
+    // At an infinite temperature all weights are 1.
+    if min_p <= 0.0 || temperature == f32::INFINITY {
         return f32::MIN;
     }
     let (max, temperature, log) = (f64::from(max), f64::from(temperature), libm::log(min_p));
     let passes = |x: f32| (f64::from(x) - max) / temperature >= log;
-    let mut x = ((max + temperature * log) as f32).clamp(f32::MIN, max as f32);
-    while !passes(x) {
-        x = x.next_up();
+    if passes(f32::MIN) {
+        return f32::MIN;
     }
-    while x > f32::MIN && passes(x.next_down()) {
-        x = x.next_down();
+    let (mut fails, mut least) = (f32::MIN, max as f32);
+    while fails.next_up() < least {
+        let middle = halfway(fails, least);
+        *(if passes(middle) { &mut least } else { &mut fails }) = middle;
     }
-    x
+    least
 }
 
 /// The index of the `n`-th element (from 1) that equals `value`.

@@ -284,7 +284,7 @@ impl<'a> Search<'a> {
         if need <= capacity {
             let t = reach(*isa, traces, self.max, need, *spread * self.temperature);
             if t > f32::MIN {
-                *spread = ((self.max - t) / self.temperature).clamp(1e-3, 1e3);
+                *spread = ((self.max - t) / self.temperature).max(1e-3).min(1e3);
             }
             low = low.max(t);
         } else if low == f32::MIN && self.row.len() > capacity {

@@ -370,6 +370,42 @@ fn min_p_edges() {
     });
 }
 
+/// Thresholds that fall on 0, where a step to the next `f32` is the tiniest there is, and the
+/// hottest temperatures, where every token is as likely as the first.
+#[test]
+fn min_p_thresholds_at_zero_and_at_infinity() {
+    for max in [1.0f32, 0.5, 10.0, 1e-30] {
+        let row =
+            [max, 0.0, -0.0, 1e-45, -1e-45, 1e-20, -1e-20, -1e-8, max * 0.5, -max, -2.0 * max];
+        for temperature in [1.0f32, 0.5, 3.0, f32::MAX, f32::INFINITY] {
+            let at_zero = (-f64::from(max) / f64::from(temperature)).exp();
+            let settings = [at_zero, at_zero * (1.0 - 1e-9), 0.5, 1.0 - 1e-9, 1.0]
+                .map(|min_p| Params::default().with_temperature(temperature).with_min_p(min_p));
+            matches_oracle("min_p", &[row.to_vec()], &settings);
+        }
+    }
+    for_each_tier(|sampler| {
+        let params = Params::default().with_temperature(f32::INFINITY).with_min_p(1.0);
+        assert_eq!(accepts(sampler, &[1.0, f32::MIN, MASK, f32::MAX], params).kept, 3);
+    });
+}
+
+/// Keys from one end of the `f32` range to the other.
+#[test]
+fn the_widest_rows() {
+    let rows: Vec<Vec<f32>> = [f32::MAX, 1.0, 1e-45, -1e-45, -1e30]
+        .map(|top| {
+            (0..40)
+                .map(|i| if i == 7 { top } else { f32::MIN + 2e35 * (i as f32).powi(2) })
+                .collect()
+        })
+        .into();
+    let mut settings = ways();
+    settings.extend([0.0, 1e-8, 0.5].map(|p| Params::default().with_top_p(p)));
+    settings.extend([1, 2, 30, 39].map(|k| Params::default().with_top_k(k).with_temperature(0.1)));
+    matches_oracle("widest", &rows, &settings);
+}
+
 #[test]
 fn greedy_takes_the_first_maximum() {
     let rows: [(&[f32], u32); 6] = [

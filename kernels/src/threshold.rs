@@ -183,7 +183,7 @@ fn descend(
         bucket -= 1;
     }
     let low = low + ((bucket as u32) << shift);
-    (low..=high.min(low + ((1u32 << shift) - 1)), buckets[bucket])
+    (low..=high.min(low.saturating_add((1 << shift) - 1)), buckets[bucket])
 }
 
 /// The end of the search: down the few values left, one by one.
