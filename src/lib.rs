@@ -13,3 +13,14 @@ pub use outcome::{Draw, Kept};
 pub use params::{MassBase, Params, TemperatureAt, Ties};
 pub use sampler::{Sampler, filter_fused, sample_fused};
 pub use topmass_kernels::Tier;
+
+/// The compiler, profile, target and compile-time target features that this crate was built with,
+/// for reports. What runs is chosen at run time, see [`Tier`].
+///
+/// ```
+/// assert!(topmass::build_info().contains("opt-level"));
+/// ```
+#[must_use]
+pub fn build_info() -> &'static str {
+    env!("TOPMASS_BUILD")
+}

@@ -11,6 +11,7 @@
 pub mod draw;
 mod exp;
 mod fixed;
+pub mod floor;
 mod lanes;
 pub mod row;
 pub mod scan;

@@ -209,7 +209,7 @@ impl<const EXP: bool, const COUNT: bool> Kernel for Scan<'_, EXP, COUNT> {
 
 /// The maximum of each lane.
 #[inline(always)]
-fn max8<L: Lanes>(l: L, [a, b, c, d, e, f, g, h]: &Chunk) -> L::F {
+pub(crate) fn max8<L: Lanes>(l: L, [a, b, c, d, e, f, g, h]: &Chunk) -> L::F {
     let low = l.max(max2(l, a, b), max2(l, c, d));
     l.max(low, l.max(max2(l, e, f), max2(l, g, h)))
 }
@@ -221,7 +221,12 @@ fn max2<L: Lanes>(l: L, a: &Vector, b: &Vector) -> L::F {
 
 /// The sum of each lane's weights, by pairs, pairs of pairs and so on.
 #[inline(always)]
-fn sum8<L: Lanes>(l: L, exp: &Exp32<L>, [a, b, c, d, e, f, g, h]: &Chunk, r: L::F) -> L::F {
+pub(crate) fn sum8<L: Lanes>(
+    l: L,
+    exp: &Exp32<L>,
+    [a, b, c, d, e, f, g, h]: &Chunk,
+    r: L::F,
+) -> L::F {
     let low = l.add(sum2(l, exp, a, b, r), sum2(l, exp, c, d, r));
     l.add(low, l.add(sum2(l, exp, e, f, r), sum2(l, exp, g, h, r)))
 }

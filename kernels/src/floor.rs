@@ -1,0 +1,80 @@
+//! The physical floors that a step is measured against: a row's bare maximum, and a bare sum of
+//! exponentials with the maximum known. No step uses them; the benchmarks do.
+
+use crate::exp::{Exp32, Scale};
+use crate::lanes::{Kernel, Lanes};
+use crate::row::{BLOCK, Blocks, blocks};
+use crate::scan::{max8, sum8};
+use crate::tier::Isa;
+
+/// The maximum of a row without NaN, and nothing else.
+///
+/// ```
+/// use topmass_kernels::{Isa, Tier, floor::bare_max};
+/// let isa = Isa::new(Tier::detected()).unwrap();
+/// assert_eq!(bare_max(isa, &[1.0, 3.0, 2.0]), 3.0);
+/// ```
+#[must_use]
+pub fn bare_max(isa: Isa, row: &[f32]) -> f32 {
+    isa.run(BareMax { row })
+}
+
+struct BareMax<'a> {
+    row: &'a [f32],
+}
+
+impl Kernel for BareMax<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) -> f32 {
+        let mut padded = [0.0; BLOCK];
+        let row = Blocks::new(self.row, &mut padded);
+        let mut max = [l.splat(f32::NEG_INFINITY); 2];
+        for b in 0..blocks(self.row.len()) {
+            for pair in row.get(b).as_chunks::<2>().0 {
+                max = [l.max(max[0], max8(l, &pair[0])), l.max(max[1], max8(l, &pair[1]))];
+            }
+        }
+        l.reduce_max(l.max(max[0], max[1]))
+    }
+}
+
+/// The sum of `exp((x - max) / T)`, `f32` within a block, with the best exponential of the crate.
+///
+/// ```
+/// use topmass_kernels::{Isa, Scale, Tier, floor::bare_exp_sum};
+/// let isa = Isa::new(Tier::detected()).unwrap();
+/// assert!((bare_exp_sum(isa, &[0.0; 7], &Scale::new(1.0), 0.0) - 7.0).abs() < 1e-6);
+/// ```
+#[must_use]
+pub fn bare_exp_sum(isa: Isa, row: &[f32], scale: &Scale, max: f32) -> f64 {
+    isa.run(BareExpSum { row, scale, max })
+}
+
+struct BareExpSum<'a> {
+    row: &'a [f32],
+    scale: &'a Scale,
+    max: f32,
+}
+
+impl Kernel for BareExpSum<'_> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) -> f64 {
+        let exp = Exp32::new(l, self.scale);
+        let mut padded = [0.0; BLOCK];
+        let row = Blocks::new(self.row, &mut padded);
+        let max = l.splat(self.max);
+        let mut total = 0.0;
+        for b in 0..blocks(self.row.len()) {
+            let mut sum = l.splat(0.0);
+            for chunk in row.get(b) {
+                sum = l.add(sum, sum8(l, &exp, chunk, max));
+            }
+            total += l.reduce_add(sum);
+        }
+        total
+    }
+}
