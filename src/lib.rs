@@ -1,6 +1,7 @@
 //! Exact, fast, reproducible token sampling on the CPU.
 #![forbid(unsafe_code)]
 
+mod batch;
 mod error;
 mod outcome;
 mod params;
@@ -8,6 +9,7 @@ pub mod reference;
 mod sampler;
 mod search;
 
+pub use batch::{BatchError, sample_batch};
 pub use error::Error;
 pub use outcome::{Draw, Kept};
 pub use params::{MassBase, Params, TemperatureAt, Ties};
