@@ -8,12 +8,14 @@ mod params;
 pub mod reference;
 mod sampler;
 mod search;
+mod telemetry;
 
 pub use batch::{BatchError, sample_batch};
 pub use error::Error;
 pub use outcome::{Draw, Kept};
 pub use params::{MassBase, Params, TemperatureAt, Ties};
 pub use sampler::{Sampler, filter_fused, sample_fused};
+pub use telemetry::{NucleusLog, StepStats, inspect};
 pub use topmass_kernels::Tier;
 
 /// The compiler, profile, target and compile-time target features that this crate was built with,

@@ -165,6 +165,13 @@ impl<L: Lanes> Exp64<L> {
         let p = l.fma_d(p, f, self.one);
         l.mul_d(p, l.shl52(t))
     }
+
+    /// The `y` of the weight `2^-y`, finite; 1023 or a little less where the weight is 0.
+    #[inline(always)]
+    pub(crate) fn exponent(&self, l: L, x: L::F) -> L::D {
+        let d = l.max_d(self.floor, l.sub_d(l.widen(x), self.max));
+        l.mul_d(l.sub_d(l.splat_d(0.0), d), self.high)
+    }
 }
 
 /// Bound on the relative error of a weight in `f64`: polynomial 2.2e-16, the last step's rounding
