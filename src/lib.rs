@@ -1,4 +1,5 @@
-//! Exact, fast, reproducible token sampling on the CPU.
+//! Exact, fast, reproducible token sampling on the CPU. The [`guide`] explains the rule and the
+//! figures.
 #![forbid(unsafe_code)]
 
 mod batch;
@@ -28,3 +29,6 @@ pub use topmass_kernels::Tier;
 pub fn build_info() -> &'static str {
     env!("TOPMASS_BUILD")
 }
+
+#[doc = include_str!("guide.md")]
+pub mod guide {}
