@@ -108,7 +108,7 @@ fn chi_square(counts: &[u64], probs: &[f64]) -> (f64, f64) {
 
 #[test]
 fn chi_square_on_flat_and_peaked_rows() {
-    let draws = draws(400_000);
+    let draws = draws(100_000);
     let rows: [(&str, Vec<f32>, Params); 5] = [
         ("equal, all kept", vec![0.25; 1000], Params::default()),
         (
@@ -157,7 +157,7 @@ fn a_long_tail_is_drawn() {
     let sigma = (share * (1.0 - share) / draws as f64).sqrt();
     println!("tail share {found:.3e} of {draws} draws, expected {share:.3e}");
     assert!((found - share).abs() < 4.0 * sigma);
-    // And evenly: with a 24-bit u, 1 - 2^-24 would be the last.
-    let last = counts.iter().rposition(|&c| c > 0).unwrap();
-    assert!(counts.iter().skip(1).filter(|&&c| c > 0).count() > draws / 1000 && last > 64_640);
+    // From all over the tail.
+    let halves = counts[1..].chunks(64_640).map(|half| half.iter().sum::<u64>());
+    assert!(halves.clone().count() == 2 && halves.min() > Some(0));
 }

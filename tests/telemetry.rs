@@ -247,7 +247,8 @@ fn what_a_sampler_saw_changes_no_result() {
     let mut rng = Source::seed_from_u64(6);
     let flat: Vec<f32> = (0..vocab).map(|i| (i % 97) as f32 * 1e-4).collect();
     let peaked: Vec<f32> = (0..vocab).map(|i| -(i as f32)).collect();
-    let histories: [&dyn Fn(&mut Sampler, &mut Source); 4] = [
+    type History<'a> = &'a dyn Fn(&mut Sampler, &mut Source);
+    let histories: [History; 4] = [
         &|_, _| {},
         &|sampler, rng| learn(sampler, rng, &flat),
         &|sampler, rng| learn(sampler, rng, &peaked),
