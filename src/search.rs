@@ -289,7 +289,9 @@ impl<'a> Search<'a> {
         if need <= capacity {
             let t = reach(*isa, traces, self.max, need, *spread * self.temperature);
             if t > f32::MIN {
-                *spread = ((self.max - t) / self.temperature).max(1e-3).min(1e3);
+                #[expect(clippy::manual_clamp, reason = "max makes a number of a NaN")]
+                let nats = ((self.max - t) / self.temperature).max(1e-3).min(1e3);
+                *spread = nats;
             }
             low = low.max(t);
         } else if low == f32::MIN && self.row.len() > capacity {
