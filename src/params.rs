@@ -112,6 +112,146 @@ setters! {
     with_temperature_at: temperature_at: TemperatureAt = "TemperatureAt::AfterCut";
 }
 
+/// The rules of other engines, read in their sources. An engine whose rule is reproduced here need
+/// not be reproducible itself: what it leaves to chance is said with each.
+impl Params {
+    /// Hugging Face Transformers: temperature, then top-k, then top-p, then min-p.
+    ///
+    /// `TopKLogitsWarper` drops what is below the `k`-th largest score, so ties at it stay
+    /// ([`Ties::Together`]); `TopPLogitsWarper` takes the softmax of what top-k left
+    /// ([`MassBase::TopK`]) and drops the lower tail while its sum is at most `1 - top_p`, which is
+    /// the rule of this crate; `MinPLogitsWarper` keeps `P_i >= min_p * P_max`. All see the scores
+    /// after `TemperatureLogitsWarper` ([`TemperatureAt::BeforeCut`]). In `generation/utils.py` top-k
+    /// is 50 unless it is set.
+    ///
+    /// Not reproducible there: which of the tokens tied at top-p's boundary stay (`torch.sort`
+    /// without `stable=True`; here all do), and the running sum, in the type of the scores.
+    ///
+    /// Source: `src/transformers/generation/logits_process.py`, `generation/utils.py`
+    /// (`_get_logits_processor`).
+    ///
+    /// ```
+    /// use topmass::{MassBase, Params};
+    /// let params = Params::hugging_face(0.7, 50, 0.9, 0.0);
+    /// assert_eq!((params.top_k, params.mass_base), (50, MassBase::TopK));
+    /// ```
+    #[must_use]
+    pub fn hugging_face(temperature: f32, top_k: u32, top_p: f64, min_p: f64) -> Params {
+        Params {
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            ties: Ties::Together,
+            mass_base: MassBase::TopK,
+            temperature_at: TemperatureAt::BeforeCut,
+        }
+    }
+
+    /// llama.cpp with its default chain: top-k, then top-p, then min-p, and the temperature last
+    /// ([`TemperatureAt::AfterCut`]). Of the samplers between them (penalties, DRY, top-n-sigma,
+    /// typical-p, XTC) all are off by default or not the business of one row.
+    ///
+    /// `llama_sampler_top_k_impl` keeps exactly `k` of a partial sort ([`Ties::LowestIndex`]);
+    /// `llama_sampler_top_p_apply` takes the softmax of those ([`MassBase::TopK`]) and keeps the
+    /// first tokens up to the one at which the sum reaches `top_p`; `llama_sampler_min_p_apply`
+    /// keeps logits from `max + ln(min_p)` up; `llama_sampler_temp_impl` then divides what is left,
+    /// or, at `temperature <= 0`, takes the first maximum.
+    ///
+    /// Not reproducible there: which of tied tokens come first (the sort is not stable, and takes
+    /// buckets for large `k`), and the `float` sum, in the order of that sort. `top_p` and `min_p`
+    /// are `float` there: `0.9f32 as f64` says the same.
+    ///
+    /// Source: `src/llama-sampling.cpp` (now `src/llama-sampler.cpp`), `common/common.h`
+    /// (`common_params_sampling::samplers`).
+    ///
+    /// ```
+    /// use topmass::{Params, TemperatureAt, Ties};
+    /// let params = Params::llama_cpp(0.8, 40, 0.95, 0.05);
+    /// assert_eq!((params.ties, params.temperature_at), (Ties::LowestIndex, TemperatureAt::AfterCut));
+    /// ```
+    #[must_use]
+    pub fn llama_cpp(temperature: f32, top_k: u32, top_p: f64, min_p: f64) -> Params {
+        Params {
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            ties: Ties::LowestIndex,
+            mass_base: MassBase::TopK,
+            temperature_at: TemperatureAt::AfterCut,
+        }
+    }
+
+    /// vLLM (its engine V1): temperature, then min-p, then top-k and top-p together.
+    ///
+    /// `Sampler.sample` divides by the temperature first ([`TemperatureAt::BeforeCut`]; below 1e-5
+    /// it is greedy). `apply_top_k_top_p` drops logits below the `k`-th largest, so ties at it stay
+    /// ([`Ties::Together`]), and of the softmax of the rest ([`MassBase::TopK`]) the lower tail while
+    /// its sum is at most `1 - top_p`. `MinPLogitsProcessor` keeps `P_i >= min_p * P_max`.
+    ///
+    /// One difference: min-p goes first there, so that with both, `top_p` is a share of what min-p
+    /// and top-k left. Here min-p has no say in the mass.
+    ///
+    /// Not reproducible there: which of the tokens tied at top-p's boundary stay (an unstable sort,
+    /// or the pivot of a Triton kernel; here all do), the `f32` sums, and where FlashInfer is
+    /// installed the set itself, which its rejection sampling never forms.
+    ///
+    /// Source: `vllm/v1/sample/sampler.py`, `vllm/v1/sample/ops/topk_topp_sampler.py`,
+    /// `vllm/v1/sample/logits_processor/builtin.py`.
+    ///
+    /// ```
+    /// use topmass::{Params, Ties};
+    /// let params = Params::vllm(1.0, 20, 0.95, 0.0);
+    /// assert_eq!((params.top_p, params.ties), (0.95, Ties::Together));
+    /// ```
+    #[must_use]
+    pub fn vllm(temperature: f32, top_k: u32, top_p: f64, min_p: f64) -> Params {
+        Params {
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            ties: Ties::Together,
+            mass_base: MassBase::TopK,
+            temperature_at: TemperatureAt::BeforeCut,
+        }
+    }
+
+    /// candle's `LogitsProcessor` with `Sampling::TopKThenTopP` (and, with `top_k = 0` or
+    /// `top_p = 1`, its other variants). It has no min-p.
+    ///
+    /// The softmax at the temperature ([`TemperatureAt::BeforeCut`]) is not renormalised after
+    /// top-k: `sample_topk_topp` sums the row's own probabilities until they reach `top_p`
+    /// ([`MassBase::FullRow`]). It keeps exactly `k` tokens and, of a stable sort, exactly those up
+    /// to the one that reaches `top_p` ([`Ties::LowestIndex`]). `top_p <= 0` is off there, and so
+    /// it is here. `LogitsProcessor::new` takes temperatures below 1e-7 for greedy.
+    ///
+    /// Not reproducible there: which of the tokens tied at the `k`-th stay
+    /// (`select_nth_unstable_by`), and the `f32` sum. `Sampling::ArgMax` took the last of equal
+    /// maxima in some versions; here it is the first.
+    ///
+    /// Source: `candle-transformers/src/generation/mod.rs`.
+    ///
+    /// ```
+    /// use topmass::{MassBase, Params};
+    /// let params = Params::candle(0.8, 40, 0.95);
+    /// assert_eq!((params.mass_base, params.min_p), (MassBase::FullRow, 0.0));
+    /// ```
+    #[must_use]
+    pub fn candle(temperature: f32, top_k: u32, top_p: f64) -> Params {
+        Params {
+            temperature,
+            top_k,
+            top_p: if top_p <= 0.0 { 1.0 } else { top_p },
+            min_p: 0.0,
+            ties: Ties::LowestIndex,
+            mass_base: MassBase::FullRow,
+            temperature_at: TemperatureAt::BeforeCut,
+        }
+    }
+}
+
 impl Params {
     /// Checks what a row cannot change.
     ///

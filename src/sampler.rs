@@ -14,6 +14,7 @@ use crate::Error;
 use crate::outcome::{Draw, Kept};
 use crate::params::{MassBase, Params, Ties};
 use crate::search::{Place, RATIO_ERROR, Rule, SAMPLE, Search, Total, capacity};
+use crate::telemetry::Seen;
 
 /// Draws one token from one row of logits.
 ///
@@ -67,7 +68,7 @@ pub fn filter_fused(logits: &[f32], params: Params, probs: &mut [f32]) -> Result
 
 /// Runs `f` on this thread's sampler. An rng that samples while it is being drawn from finds none
 /// and gets a new one.
-fn with_thread_sampler<T>(f: impl FnOnce(&mut Sampler) -> T) -> T {
+pub(crate) fn with_thread_sampler<T>(f: impl FnOnce(&mut Sampler) -> T) -> T {
     thread_local!(static SAMPLER: Cell<Option<Box<Sampler>>> = const { Cell::new(None) });
     let mut sampler = SAMPLER.take().unwrap_or_default();
     let result = f(&mut sampler);
@@ -100,6 +101,7 @@ pub struct Sampler {
     pub(crate) work: Workspace,
     pub(crate) block_masses: Vec<Mass>,
     pub(crate) sample: Vec<f32>,
+    pub(crate) seen: Seen,
 }
 
 impl Default for Sampler {
@@ -145,6 +147,7 @@ impl Sampler {
             work: Workspace::default(),
             block_masses: Vec::new(),
             sample: Vec::new(),
+            seen: Seen::default(),
         }
     }
 
@@ -256,7 +259,7 @@ impl Sampler {
     }
 
     /// What is kept of a row: everything but the draw.
-    fn nucleus(&mut self, row: &[f32], params: Params) -> Result<Nucleus, Error> {
+    pub(crate) fn nucleus(&mut self, row: &[f32], params: Params) -> Result<Nucleus, Error> {
         params.validate()?;
         if row.is_empty() {
             return Err(Error::EmptyRow);
@@ -317,6 +320,9 @@ impl Sampler {
         let (found, place) = search.run(rule);
         let kept = found.kept();
         let (retained_mass, mass_error) = search.total_for(rule, &found).ratio(kept.mass);
+        if rule.is_by_mass() {
+            self.seen.record(kept.count as u32);
+        }
         let last_tie = if found.kept_ties < found.lowest.ties.count {
             // Only LowestIndex splits ties.
             nth_tie(row, found.lowest.value, found.kept_ties)
@@ -427,10 +433,10 @@ impl Sampler {
 }
 
 /// What a row keeps, and where its weights are.
-struct Nucleus {
-    max: f32,
+pub(crate) struct Nucleus {
+    pub(crate) max: f32,
     cut: Cut,
-    kept: Kept,
+    pub(crate) kept: Kept,
     place: Place,
 }
 

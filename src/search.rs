@@ -1,7 +1,8 @@
 //! The cut of one row: top-k, top-p and min-p, decided exactly.
 //!
 //! ```text
-//! among the largest 256 elements, then 2,048 (or k): does the cut lie there?
+//! among the largest elements, as many as nearly all nuclei had, then 2,048 (or k):
+//! does the cut lie there?
 //!     it does                       -> done
 //!     the normaliser's bound leaves it open -> weigh the row in f64, ask again
 //! it lies deeper                    -> sample the row for a bracket of the cut,
@@ -17,12 +18,10 @@ use topmass_kernels::{Cut, Mass, Scale, WEIGHT_ERROR, weigh};
 
 use crate::sampler::Sampler;
 
-/// How many elements are selected first.
-const FIRST: usize = 256;
 /// A nucleus of up to this many tokens is looked for among selected elements, and its mass is
 /// reported as the `f32` scan found it; a larger one is measured in `f64` over the whole row. The
 /// line depends on the row alone, so the reported bits do too.
-const LIMIT: usize = 2048;
+pub(crate) const LIMIT: usize = 2048;
 /// Bound on the relative error of a ratio of two masses, or of a weight and a mass: twice that of a
 /// weight, and what comes on top where differences of logits are rounded, for exponents up to 80.
 pub(crate) const RATIO_ERROR: f64 = 16.0 * WEIGHT_ERROR;
@@ -99,6 +98,11 @@ impl Rule {
                 Verdict::Unsure
             }
         }
+    }
+
+    /// Whether `top_p` of the whole row's mass cuts: how many tokens that keeps is to be guessed.
+    pub(crate) fn is_by_mass(self) -> bool {
+        self.share.is_some() && self.of.is_none()
     }
 
     /// Whether nothing but min-p cuts.
@@ -232,8 +236,9 @@ impl<'a> Search<'a> {
     /// Finds the boundary: among the largest elements where it lies there, else in the row.
     pub(crate) fn run(&mut self, rule: Rule) -> (Boundary, Place) {
         let top_k = usize::try_from(rule.top_k).unwrap_or(usize::MAX);
-        let by_mass = rule.share.is_some() && rule.of.is_none();
-        let needs = if by_mass { [top_k.min(FIRST), top_k.min(LIMIT)] } else { [top_k; 2] };
+        let first = self.sampler.seen.first();
+        let needs =
+            if rule.is_by_mass() { [top_k.min(first), top_k.min(LIMIT)] } else { [top_k; 2] };
         for need in needs {
             if !self.select(need) {
                 break;
@@ -284,7 +289,9 @@ impl<'a> Search<'a> {
         if need <= capacity {
             let t = reach(*isa, traces, self.max, need, *spread * self.temperature);
             if t > f32::MIN {
-                *spread = ((self.max - t) / self.temperature).max(1e-3).min(1e3);
+                #[expect(clippy::manual_clamp, reason = "max makes a number of a NaN")]
+                let nats = ((self.max - t) / self.temperature).max(1e-3).min(1e3);
+                *spread = nats;
             }
             low = low.max(t);
         } else if low == f32::MIN && self.row.len() > capacity {

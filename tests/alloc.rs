@@ -5,7 +5,10 @@ use std::cell::Cell;
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-use topmass::{MassBase, Params, TemperatureAt, Ties, filter_fused, sample_fused};
+use topmass::{
+    Error, MassBase, NucleusLog, Params, TemperatureAt, Ties, filter_fused, inspect, sample_batch,
+    sample_fused,
+};
 
 thread_local!(static COUNT: Cell<(usize, usize)> = const { Cell::new((0, 0)) });
 
@@ -83,5 +86,32 @@ fn after_the_first_row_of_a_length_nothing_is_allocated() {
                 assert_eq!(COUNT.get().0, before, "V = {v}, {p:?}");
             }
         }
+    }
+}
+
+/// A batch adds nothing to its rows, nor does looking at a step or logging it. (With `rayon`, what
+/// other threads allocate is not counted here.)
+#[test]
+fn batches_and_logs_allocate_nothing() {
+    let v = 20_000;
+    let logits = rows(v).concat();
+    let mut rngs: Vec<_> = (0..5).map(Xoshiro256PlusPlus::seed_from_u64).collect();
+    let mut draws = vec![Err(Error::EmptyRow); 5];
+    let mut log = NucleusLog::new();
+    let mut step = |p: Params| {
+        sample_batch(&logits, v, &[p; 5], &mut rngs, &mut draws).expect("lengths fit");
+        for (row, draw) in logits.chunks(v).zip(&draws) {
+            log.record(draw.as_ref().expect("a good row"));
+            inspect(row, p).expect("a good row");
+        }
+    };
+    step(params()[2]);
+    for p in params() {
+        let before = COUNT.get().0;
+        // Enough rows for a sampler to learn from.
+        (0..20).for_each(|_| step(p));
+        let found = COUNT.get().0 - before;
+        println!("{found} allocations in 100 rows of 20 batches");
+        assert!(found == 0 || (cfg!(feature = "rayon") && found <= 20), "{found}, {p:?}");
     }
 }

@@ -16,8 +16,10 @@ mod npy;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/golden.txt");
 
+type Kind = (&'static str, fn(u64) -> f32);
+
 /// Rows from integers and exact divisions alone: no machine can round them differently.
-const KINDS: [(&str, fn(u64) -> f32); 7] = [
+const KINDS: [Kind; 7] = [
     ("flat", |h| (h % (1 << 20)) as f32 / 262_144.0),
     ("peaked", |h| {
         let (a, b, c) = (h % 1024, h / 1024 % 1024, h / 1_048_576 % 1024);

@@ -9,9 +9,11 @@ use crate::lanes::{Kernel, LANES, Lanes};
 use crate::tier::Isa;
 
 /// Minimax coefficients of `(2^f - 1) / f` on `[-1/2, 1/2]`, relative error of `2^f` below 9.2e-8.
+#[expect(clippy::approx_constant, reason = "near ln 2, and not it")]
 const POLY32: [f32; 5] = [0.693_147, 0.240_222_42, 0.055_507_337, 0.009_671_513, 0.001_326_472_7];
 
 /// The same to 2.3e-16.
+#[expect(clippy::excessive_precision, reason = "the digits that the minimax search gave")]
 const POLY64: [f64; 10] = [
     0.693_147_180_559_949_2,
     0.240_226_506_959_091_02,
@@ -164,6 +166,13 @@ impl<L: Lanes> Exp64<L> {
         }
         let p = l.fma_d(p, f, self.one);
         l.mul_d(p, l.shl52(t))
+    }
+
+    /// The `y` of the weight `2^-y`, finite; 1023 or a little less where the weight is 0.
+    #[inline(always)]
+    pub(crate) fn exponent(&self, l: L, x: L::F) -> L::D {
+        let d = l.max_d(self.floor, l.sub_d(l.widen(x), self.max));
+        l.mul_d(l.sub_d(l.splat_d(0.0), d), self.high)
     }
 }
 

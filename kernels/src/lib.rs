@@ -6,9 +6,10 @@
 //! has a tail of its own.
 //!
 //! The data flow one way: [`scan`] reads the row, [`select`] finds the few elements that matter,
-//! [`threshold`] cuts among them, [`draw`] goes over the survivors.
+//! [`threshold`] cuts among them, [`draw`] goes over the survivors. [`entropy`] stands beside them.
 
 pub mod draw;
+pub mod entropy;
 mod exp;
 mod fixed;
 pub mod floor;

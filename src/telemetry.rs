@@ -1,0 +1,424 @@
+//! What to log of a decode loop: how spread out a step was, and how large the nuclei are.
+
+use topmass_kernels::Scale;
+use topmass_kernels::entropy::spread;
+
+use crate::sampler::with_thread_sampler;
+use crate::search::LIMIT;
+use crate::{Draw, Error, Kept, Params, Sampler};
+
+/// One step, looked at without a draw.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepStats {
+    /// Shannon entropy of the full softmax at the temperature, in nats, within `1e-13 * (1 + H)`.
+    /// Masked tokens count for nothing.
+    pub entropy: f64,
+    /// `exp(entropy)`: as many equally likely tokens would be as hard to guess.
+    pub effective_support: f64,
+    /// How many tokens would be kept (`N`).
+    pub kept: u32,
+    /// The share of the full softmax that they hold (`M`).
+    pub retained_mass: f64,
+    /// Proved absolute bound on `retained_mass`.
+    pub mass_error: f64,
+    /// `ln(1/M)` in nats, see [`Draw::divergence`].
+    pub divergence: f64,
+}
+
+/// What a step looks like: its entropy, and what the cuts would keep. Draws nothing.
+///
+/// Weighs the row in `f64` once more than [`sample_fused`](crate::sample_fused) would; same scratch,
+/// same bits on every CPU. With `temperature <= 0` all mass lies on the argmax, and the entropy is
+/// 0; with [`TemperatureAt::AfterCut`](crate::TemperatureAt::AfterCut) the entropy is that at
+/// `temperature`, while the cut and its mass are those at temperature 1.
+///
+/// # Errors
+/// As [`sample_fused`](crate::sample_fused).
+///
+/// ```
+/// use topmass::{Params, inspect};
+/// let logits = [0.82f32, 0.09, 0.04, 0.02, 0.015, 0.01, 0.005].map(f32::ln);
+/// let stats = inspect(&logits, Params::default().with_top_p(0.9))?;
+/// assert_eq!(stats.kept, 2);
+/// assert!((stats.retained_mass - 0.91).abs() < 1e-6);
+/// assert!((stats.entropy - 0.722).abs() < 1e-3 && (stats.effective_support - 2.06).abs() < 1e-2);
+/// # Ok::<(), topmass::Error>(())
+/// ```
+pub fn inspect(logits: &[f32], params: Params) -> Result<StepStats, Error> {
+    with_thread_sampler(|sampler| sampler.inspect(logits, params))
+}
+
+impl Sampler {
+    /// [`inspect`] with this sampler's scratch.
+    ///
+    /// # Errors
+    /// As [`inspect`].
+    ///
+    /// ```
+    /// # use topmass::{Params, Sampler};
+    /// let stats = Sampler::new().inspect(&[1.5; 8], Params::default().with_top_k(1))?;
+    /// assert!((stats.effective_support - 8.0).abs() < 1e-12); // ties share a fate:
+    /// assert_eq!((stats.kept, stats.divergence), (8, 0.0)); // top-k keeps all eight
+    /// # Ok::<(), topmass::Error>(())
+    /// ```
+    pub fn inspect(&mut self, logits: &[f32], params: Params) -> Result<StepStats, Error> {
+        let nucleus = self.nucleus(logits, params)?;
+        let entropy = if params.temperature <= 0.0 {
+            0.0
+        } else {
+            let found = spread(self.isa, logits, &Scale::new(params.temperature), nucleus.max);
+            let total = found.total.to_f64();
+            libm::log(total) + std::f64::consts::LN_2 * found.exponents.to_f64() / total
+        };
+        let Kept { kept, retained_mass, mass_error } = nucleus.kept;
+        Ok(StepStats {
+            entropy,
+            effective_support: libm::exp(entropy),
+            kept,
+            retained_mass,
+            mass_error,
+            divergence: -libm::log(retained_mass) + 0.0,
+        })
+    }
+}
+
+/// The nucleus sizes and retained masses of many draws, in memory that does not grow.
+///
+/// Nucleus sizes are right-skewed: most steps are nearly decided, a few are wide open. So the mean
+/// describes no step; look at the [`median`](Self::median) and at the 0.99
+/// [`quantile`](Self::quantile).
+///
+/// Sizes below 1,024 are counted exactly; above, 64 buckets to an octave are, so that a size comes
+/// back within 1/128 of itself. The smallest and the largest size and everything about masses are
+/// exact. 19 KiB, allocated at the first draw; recording is O(1).
+///
+/// ```
+/// use topmass::{NucleusLog, Params, sample_fused};
+/// use rand_xoshiro::{Xoshiro256PlusPlus, rand_core::SeedableRng};
+/// let mut rng = Xoshiro256PlusPlus::seed_from_u64(42);
+/// let mut log = NucleusLog::new();
+/// for open in [0.0, 0.1, 0.2, 6.0] {
+///     let draw = sample_fused(&[6.0, open, 0.0, 0.0], Params::default().with_top_p(0.9), &mut rng)?;
+///     log.record(&draw);
+/// }
+/// assert_eq!((log.len(), log.median(), log.quantile(0.99)), (4, Some(1), Some(2)));
+/// assert!(log.min_mass() > Some(0.9));
+/// # Ok::<(), topmass::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NucleusLog {
+    sizes: Sizes,
+    /// In units of 2^-53, so that the order of the draws cannot matter.
+    mass: u128,
+    masses: Option<(f64, f64)>,
+}
+
+impl NucleusLog {
+    /// A log of nothing.
+    ///
+    /// ```
+    /// # use topmass::NucleusLog;
+    /// assert_eq!(NucleusLog::new().median(), None);
+    /// ```
+    #[must_use]
+    pub fn new() -> Self {
+        NucleusLog::default()
+    }
+
+    /// Adds a draw.
+    ///
+    /// ```
+    /// # use topmass::{Draw, NucleusLog};
+    /// # fn log_it(log: &mut NucleusLog, draw: Draw) {
+    /// log.record(&draw);
+    /// # }
+    /// ```
+    pub fn record(&mut self, draw: &Draw) {
+        self.sizes.record(draw.kept);
+        let mass = draw.retained_mass;
+        self.mass += u128::from((mass.clamp(0.0, 1.0) * UNITS) as u64);
+        self.include(mass, mass);
+    }
+
+    /// Adds what another log holds: the same as if its draws had been recorded here.
+    ///
+    /// ```
+    /// # use topmass::NucleusLog;
+    /// # fn total(threads: &[NucleusLog]) -> NucleusLog {
+    /// let mut total = NucleusLog::new();
+    /// threads.iter().for_each(|log| total.merge(log));
+    /// # total
+    /// # }
+    /// ```
+    pub fn merge(&mut self, other: &NucleusLog) {
+        self.sizes.merge(&other.sizes);
+        self.mass += other.mass;
+        if let Some((low, high)) = other.masses {
+            self.include(low, high);
+        }
+    }
+
+    fn include(&mut self, low: f64, high: f64) {
+        let (least, most) = self.masses.unwrap_or((low, high));
+        self.masses = Some((least.min(low), most.max(high)));
+    }
+
+    /// How many draws were recorded.
+    ///
+    /// ```
+    /// # use topmass::NucleusLog;
+    /// assert_eq!(NucleusLog::new().len(), 0);
+    /// ```
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.sizes.len
+    }
+
+    /// Whether no draw was recorded.
+    ///
+    /// ```
+    /// # use topmass::NucleusLog;
+    /// assert!(NucleusLog::new().is_empty());
+    /// ```
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.sizes.len == 0
+    }
+
+    /// The most frequent size (the smallest of them); from 1,024 on, a bucket counts as one size.
+    ///
+    /// ```
+    /// # use topmass::NucleusLog;
+    /// assert_eq!(NucleusLog::new().mode(), None);
+    /// ```
+    #[must_use]
+    pub fn mode(&self) -> Option<u32> {
+        self.sizes.mode()
+    }
+
+    /// The size that half of the draws do not exceed: `quantile(0.5)`.
+    ///
+    /// ```
+    /// # use topmass::NucleusLog;
+    /// assert_eq!(NucleusLog::new().median(), NucleusLog::new().quantile(0.5));
+    /// ```
+    #[must_use]
+    pub fn median(&self) -> Option<u32> {
+        self.quantile(0.5)
+    }
+
+    /// The smallest size that at least a share `q` of the draws do not exceed; `q <= 0` gives the
+    /// smallest, `q >= 1` the largest. `None` where nothing was recorded or `q` is NaN.
+    ///
+    /// ```
+    /// # use topmass::NucleusLog;
+    /// # fn show(log: &NucleusLog) {
+    /// println!("99 % of the steps keep at most {:?} tokens", log.quantile(0.99));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn quantile(&self, q: f64) -> Option<u32> {
+        self.sizes.quantile(q)
+    }
+
+    /// The smallest retained mass.
+    ///
+    /// ```
+    /// # use topmass::NucleusLog;
+    /// assert_eq!(NucleusLog::new().min_mass(), None);
+    /// ```
+    #[must_use]
+    pub fn min_mass(&self) -> Option<f64> {
+        self.masses.map(|(min, _)| min)
+    }
+
+    /// The mean retained mass, within 2^-52.
+    ///
+    /// ```
+    /// # use topmass::NucleusLog;
+    /// assert_eq!(NucleusLog::new().mean_mass(), None);
+    /// ```
+    #[must_use]
+    pub fn mean_mass(&self) -> Option<f64> {
+        (!self.is_empty()).then(|| self.mass as f64 / UNITS / self.len() as f64)
+    }
+
+    /// The largest retained mass.
+    ///
+    /// ```
+    /// # use topmass::NucleusLog;
+    /// assert_eq!(NucleusLog::new().max_mass(), None);
+    /// ```
+    #[must_use]
+    pub fn max_mass(&self) -> Option<f64> {
+        self.masses.map(|(_, max)| max)
+    }
+}
+
+/// 2^53: a mass in `[0, 1]` as an integer.
+const UNITS: f64 = 9_007_199_254_740_992.0;
+
+/// Sizes below this are counted one by one.
+const EXACT: u32 = 1 << EXACT_BITS;
+const EXACT_BITS: u32 = 10;
+/// Larger ones in `2^OCTAVE_BITS` buckets to an octave.
+const OCTAVE_BITS: u32 = 6;
+const BUCKETS: usize = EXACT as usize + ((u32::BITS - EXACT_BITS) << OCTAVE_BITS) as usize;
+
+/// The bucket of a size.
+fn bucket(size: u32) -> usize {
+    if size < EXACT {
+        return size as usize;
+    }
+    let octave = size.ilog2();
+    let part = (size >> (octave - OCTAVE_BITS)) - (1 << OCTAVE_BITS);
+    (EXACT + ((octave - EXACT_BITS) << OCTAVE_BITS) + part) as usize
+}
+
+/// The middle of a bucket's sizes.
+fn middle(bucket: usize) -> u32 {
+    let bucket = bucket as u32;
+    if bucket < EXACT {
+        return bucket;
+    }
+    let octave = EXACT_BITS + ((bucket - EXACT) >> OCTAVE_BITS);
+    let part = (bucket - EXACT) % (1 << OCTAVE_BITS) + (1 << OCTAVE_BITS);
+    let width = 1 << (octave - OCTAVE_BITS);
+    part * width + (width - 1) / 2
+}
+
+/// How often each size occurred.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Sizes {
+    /// Empty, or one count per bucket.
+    counts: Vec<u64>,
+    len: u64,
+    smallest: u32,
+    largest: u32,
+}
+
+impl Sizes {
+    fn record(&mut self, size: u32) {
+        self.include(size, size);
+        self.counts[bucket(size)] += 1;
+        self.len += 1;
+    }
+
+    fn merge(&mut self, other: &Sizes) {
+        if other.len == 0 {
+            return;
+        }
+        self.include(other.smallest, other.largest);
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count += more;
+        }
+        self.len += other.len;
+    }
+
+    fn include(&mut self, smallest: u32, largest: u32) {
+        if self.len == 0 {
+            self.counts.resize(BUCKETS, 0);
+            (self.smallest, self.largest) = (smallest, largest);
+        }
+        self.smallest = self.smallest.min(smallest);
+        self.largest = self.largest.max(largest);
+    }
+
+    fn size(&self, bucket: usize) -> u32 {
+        middle(bucket).clamp(self.smallest, self.largest)
+    }
+
+    fn mode(&self) -> Option<u32> {
+        let most = *self.counts.iter().max()?;
+        self.counts.iter().position(|&count| count == most).map(|bucket| self.size(bucket))
+    }
+
+    fn quantile(&self, q: f64) -> Option<u32> {
+        if self.len == 0 || q.is_nan() {
+            return None;
+        }
+        if q <= 0.0 {
+            return Some(self.smallest);
+        }
+        if q >= 1.0 {
+            return Some(self.largest);
+        }
+        let rank = ((q * self.len as f64).ceil() as u64).clamp(1, self.len);
+        let mut below = 0;
+        let found = self.counts.iter().position(|&count| {
+            below += count;
+            below >= rank
+        });
+        found.map(|bucket| self.size(bucket))
+    }
+}
+
+/// What a sampler learns from the rows it saw: how many elements to select first. It is the 0.99
+/// quantile of the nucleus sizes, not their mean, which rare open steps pull up and which half of
+/// a skewed lot can still exceed. Taken anew after every few rows, not after each.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    sizes: Sizes,
+    first: usize,
+}
+
+impl Seen {
+    /// Rows between two looks.
+    const ROWS: u64 = 64;
+
+    pub(crate) fn record(&mut self, size: u32) {
+        self.sizes.record(size);
+        if self.sizes.len.is_multiple_of(Seen::ROWS)
+            && let Some(p99) = self.sizes.quantile(0.99)
+        {
+            self.first = (p99 as usize).clamp(64, LIMIT);
+        }
+    }
+
+    pub(crate) fn first(&self) -> usize {
+        self.first
+    }
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        let counts = vec![0; BUCKETS]; // now, not while sampling
+        Seen { sizes: Sizes { counts, ..Sizes::default() }, first: 256 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_narrow_and_in_order() {
+        assert_eq!(bucket(u32::MAX), BUCKETS - 1);
+        for octave in 0..32 {
+            for size in
+                [1u32 << octave, (1 << octave) + (1 << octave) / 3, u32::MAX >> (31 - octave)]
+            {
+                let found = middle(bucket(size));
+                assert!(found.abs_diff(size) <= size / 128, "{size}: {found}");
+                assert!(size >= EXACT || found == size);
+                assert!(bucket(size.saturating_add(size / 64 + 1)) >= bucket(size));
+            }
+        }
+        assert!((0..BUCKETS).all(|b| bucket(middle(b)) == b));
+    }
+
+    #[test]
+    fn the_first_selection_follows_the_p99_and_not_the_mean() {
+        let mut seen = Seen::default();
+        assert_eq!(seen.first(), 256);
+        (0..63).for_each(|_| seen.record(2));
+        assert_eq!(seen.first(), 256);
+        seen.record(2);
+        assert_eq!(seen.first(), 64);
+        // 2 % of the rows keep 700 tokens: the mean stays below 20.
+        (0..640).for_each(|i| seen.record(if i % 50 == 0 { 700 } else { 2 }));
+        assert_eq!(seen.first(), 700);
+        (0..640).for_each(|_| seen.record(100_000));
+        assert_eq!(seen.first(), LIMIT);
+    }
+}
