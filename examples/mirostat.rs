@@ -26,8 +26,10 @@ mod npy;
 /// back to a model: what the loop controls is the surprise, not the text. The plot shows mu (m)
 /// and the mean surprise of each stretch of steps (o) in bits; the line (|) is tau.
 ///
-/// A target near or above what the rows have to give (their mean entropy) is out of reach: mu then
-/// rises and rises. Exit code: 0, 2 where the input is at fault.
+/// What can be held lies between the surprise of the likeliest tokens and the entropy of the rows,
+/// on the average, and both hang on the temperature. Outside, mu runs away.
+///
+/// Exit code: 0, 2 where the input is at fault.
 #[derive(Parser)]
 #[command(name = "mirostat", verbatim_doc_comment, allow_negative_numbers = true)]
 struct Args {
@@ -47,9 +49,9 @@ struct Args {
     #[arg(long, value_enum, default_value_t = Base::Full)]
     base: Base,
 
-    /// Divides the logits
-    #[arg(long, value_name = "T", default_value_t = 1.5)]
-    temperature: f32,
+    /// Divides the logits [default: what gives the rows a mean entropy of 1.5 bits above tau]
+    #[arg(long, value_name = "T")]
+    temperature: Option<f32>,
 
     /// Tokens to draw
     #[arg(long, value_name = "N", default_value = "3000")]
@@ -89,21 +91,20 @@ fn main() -> ExitCode {
 
 fn run(args: &Args, out: &mut impl Write) -> io::Result<()> {
     let mut summary = Vec::new();
-    for (name, rows) in sets(args).map_err(io::Error::other)? {
-        let vocab = rows[0].len();
-        let entropy = rows.iter().map(|row| entropy_bits(row, args.temperature)).sum::<f64>();
-        let entropy = entropy / rows.len() as f64;
-        writeln!(
-            out,
-            "{name}: {} rows of {vocab} logits, mean entropy {entropy:.2} bits at T {}\n",
-            rows.len(),
-            args.temperature
-        )?;
+    for Set { name, rows } in sets(args).map_err(io::Error::other)? {
+        writeln!(out, "{name}: {} rows of {} logits\n", rows.len(), rows[0].len())?;
         for &tau in &args.tau {
-            let draws = draw(args, tau, &rows).map_err(|e| io::Error::other(e.to_string()))?;
-            plot(args, tau, &draws, out)?;
-            let mean = mean_surprise(&draws);
-            summary.push((name.clone(), tau, mean));
+            let temperature = args.temperature.unwrap_or_else(|| temperature_for(tau, &rows));
+            let draws = draw(args, tau, temperature, &rows)
+                .map_err(|e| io::Error::other(format!("{name}: {e}")))?;
+            let [least, most] = mean_range(&rows, temperature);
+            writeln!(
+                out,
+                "tau {tau}, eta {}, v{}, T {temperature:.2}: can hold {least:.2} to {most:.2} bits",
+                args.eta, args.version
+            )?;
+            plot(tau, &draws, out)?;
+            summary.push((name.clone(), tau, mean_surprise(&draws)));
         }
     }
     writeln!(out, "{:<32} {:>5} {:>8} {:>11} {:>8}", "", "tau", "mean S", "perplexity", "2^tau")?;
@@ -115,7 +116,12 @@ fn run(args: &Args, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// One token from each row, round and round.
-fn draw(args: &Args, tau: f64, rows: &[Vec<f32>]) -> Result<Vec<MirostatDraw>, topmass::Error> {
+fn draw(
+    args: &Args,
+    tau: f64,
+    temperature: f32,
+    rows: &[Vec<f32>],
+) -> Result<Vec<MirostatDraw>, topmass::Error> {
     let mirostat = match args.version {
         1 => Mirostat::v1(tau, args.eta),
         _ => Mirostat::v2(tau, args.eta),
@@ -127,7 +133,7 @@ fn draw(args: &Args, tau: f64, rows: &[Vec<f32>]) -> Result<Vec<MirostatDraw>, t
     let mut sampler = Sampler::new();
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(args.seed);
     let rows = rows.iter().cycle().take(args.steps.get());
-    rows.map(|row| mirostat.sample_with(&mut sampler, row, args.temperature, &mut rng)).collect()
+    rows.map(|row| mirostat.sample_with(&mut sampler, row, temperature, &mut rng)).collect()
 }
 
 fn mean_surprise(draws: &[MirostatDraw]) -> f64 {
@@ -135,21 +141,15 @@ fn mean_surprise(draws: &[MirostatDraw]) -> f64 {
 }
 
 /// A line for each stretch of steps: figures, and a mark for each in a column of bits.
-fn plot(args: &Args, tau: f64, draws: &[MirostatDraw], out: &mut impl Write) -> io::Result<()> {
+fn plot(tau: f64, draws: &[MirostatDraw], out: &mut impl Write) -> io::Result<()> {
     let length = draws.len().div_ceil(LINES);
     let most = draws.iter().map(|draw| draw.mu).fold(2.0 * tau, f64::max).max(1.0);
     let column = |bits: f64| {
         let at = bits / most * (COLUMNS - 1) as f64;
         at.round().clamp(0.0, (COLUMNS - 1) as f64) as usize
     };
-    writeln!(
-        out,
-        "tau {tau}, eta {}, v{}:\n steps up to   kept  mean S     mu  0 {:>w$.1} bits",
-        args.eta,
-        args.version,
-        most,
-        w = COLUMNS - 2
-    )?;
+    let title = " steps up to   kept  mean S     mu  0";
+    writeln!(out, "{title} {most:>w$.1} bits", w = COLUMNS - 7)?;
     for (i, stretch) in draws.chunks(length).enumerate() {
         let mean = mean_surprise(stretch);
         let mu = stretch.iter().map(|draw| draw.mu).sum::<f64>() / stretch.len() as f64;
@@ -170,13 +170,18 @@ fn plot(args: &Args, tau: f64, draws: &[MirostatDraw], out: &mut impl Write) -> 
     writeln!(out)
 }
 
-/// The rows to draw from, by name.
-fn sets(args: &Args) -> Result<Vec<(String, Vec<Vec<f32>>)>, String> {
+/// Rows to draw from.
+struct Set {
+    name: String,
+    rows: Vec<Vec<f32>>,
+}
+
+fn sets(args: &Args) -> Result<Vec<Set>, String> {
     let read = |path: &Path| -> Result<Vec<Vec<f32>>, String> {
         Ok(npy::read_rows(path)?.iter().map(<[f32]>::to_vec).collect())
     };
     if let Some(path) = &args.logits {
-        return Ok(vec![(path.display().to_string(), read(path)?)]);
+        return Ok(vec![Set { name: path.display().to_string(), rows: read(path)? }]);
     }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/logits");
     let mut real = read(&folder.join("story.npy"))?;
@@ -190,17 +195,36 @@ fn sets(args: &Args) -> Result<Vec<(String, Vec<Vec<f32>>)>, String> {
             (1..=32_000).map(|rank| (-s * (f64::from(rank) + offset).ln()) as f32).collect()
         })
         .collect();
-    Ok(vec![("real: story and chat".into(), real), ("synthetic: Zipf, s 1.3 to 1.8".into(), zipf)])
+    Ok(vec![
+        Set { name: "real: story and chat".into(), rows: real },
+        Set { name: "synthetic: Zipf, s 1.3 to 1.8".into(), rows: zipf },
+    ])
 }
 
-/// The mean surprise of a draw from the whole row.
-fn entropy_bits(row: &[f32], temperature: f32) -> f64 {
-    let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let (mut total, mut expected) = (0.0, 0.0);
-    for &x in row.iter().filter(|&&x| x > f32::NEG_INFINITY) {
-        let z = (f64::from(x) - f64::from(max)) / f64::from(temperature);
-        total += z.exp();
-        expected += z * z.exp();
+/// The surprise of the likeliest token and the mean surprise of a draw from the whole row, on the
+/// average over the rows.
+fn mean_range(rows: &[Vec<f32>], temperature: f32) -> [f64; 2] {
+    let (mut least, mut most) = (0.0, 0.0);
+    for row in rows {
+        let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let (mut total, mut expected) = (0.0, 0.0);
+        for &x in row.iter().filter(|&&x| x > f32::NEG_INFINITY) {
+            let z = (f64::from(x) - f64::from(max)) / f64::from(temperature);
+            total += z.exp();
+            expected += z * z.exp();
+        }
+        least += total.log2();
+        most += total.log2() - expected / total * std::f64::consts::LOG2_E;
     }
-    total.log2() - expected / total * std::f64::consts::LOG2_E
+    [least, most].map(|sum| sum / rows.len() as f64)
+}
+
+fn temperature_for(tau: f64, rows: &[Vec<f32>]) -> f32 {
+    let (mut low, mut high) = (0.05f32, 20.0f32);
+    for _ in 0..16 {
+        let middle = (low * high).sqrt();
+        let [_, entropy] = mean_range(rows, middle);
+        *if entropy < tau + 1.5 { &mut low } else { &mut high } = middle;
+    }
+    high
 }

@@ -9,7 +9,6 @@ use rand_xoshiro::rand_core::SeedableRng;
 use topmass::mirostat::{ZIPF_TOKENS, truncation_k, zipf_exponent};
 use topmass::{Error, Mirostat, MirostatDraw, Sampler, SurpriseBase, Tier, reference};
 
-#[allow(dead_code)]
 #[path = "../examples/support/npy.rs"]
 mod npy;
 
