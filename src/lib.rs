@@ -4,6 +4,7 @@
 
 mod batch;
 mod error;
+pub mod mirostat;
 mod outcome;
 mod params;
 pub mod reference;
@@ -13,6 +14,7 @@ mod telemetry;
 
 pub use batch::{BatchError, sample_batch};
 pub use error::Error;
+pub use mirostat::{Mirostat, MirostatDraw, SurpriseBase};
 pub use outcome::{Draw, Kept};
 pub use params::{MassBase, Params, TemperatureAt, Ties};
 pub use sampler::{Sampler, filter_fused, sample_fused};

@@ -7,6 +7,7 @@
 use rand::Rng;
 
 use crate::Error;
+use crate::mirostat::{Mirostat, MirostatDraw, SurpriseBase, Version};
 use crate::outcome::Draw;
 use crate::params::{MassBase, Params, TemperatureAt, Ties};
 
@@ -61,22 +62,8 @@ pub fn filter(logits: &[f32], params: Params) -> Result<Vec<f64>, Error> {
 /// ```
 pub fn sample<R: Rng + ?Sized>(logits: &[f32], params: Params, rng: &mut R) -> Result<Draw, Error> {
     let cut = cut(logits, params)?;
-    let u = if params.temperature <= 0.0 {
-        0.0
-    } else {
-        (rng.next_u64() >> 11) as f64 * f64::exp2(-53.0)
-    };
-    let mut below = Sum::default();
-    let mut drawn = 0;
-    for (position, &w) in cut.weights.iter().enumerate() {
-        below.add(w);
-        if w > 0.0 {
-            drawn = position;
-            if below.get() > u * cut.kept_weight {
-                break;
-            }
-        }
-    }
+    let u = if params.temperature <= 0.0 { 0.0 } else { uniform(rng) };
+    let drawn = inverse_cdf(&cut.weights, cut.kept_weight, u);
     let probability = cut.weights[drawn] / cut.kept_weight;
     Ok(Draw {
         token: cut.kept[drawn] as u32,
@@ -86,6 +73,113 @@ pub fn sample<R: Rng + ?Sized>(logits: &[f32], params: Params, rng: &mut R) -> R
         retained_mass: cut.retained_mass,
         mass_error: 4.0 * f64::EPSILON,
     })
+}
+
+/// One step of Mirostat, which moves the controller as [`Mirostat::sample`] does. `O(V log V)`.
+///
+/// # Errors
+/// As [`Mirostat::sample`]; the controller and the rng are then left alone.
+///
+/// ```
+/// use topmass::{Mirostat, reference};
+/// use rand_xoshiro::{Xoshiro256PlusPlus, rand_core::SeedableRng};
+/// let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
+/// let mut controller = Mirostat::v2(1.0, 0.1);
+/// let logits = [0.5f32.ln(), 0.25f32.ln(), 0.15f32.ln(), 0.1f32.ln()];
+/// let draw = reference::mirostat(&mut controller, &logits, 1.0, &mut rng)?;
+/// assert_eq!(draw.kept, 2); // surprises of 1, 2, 2.7 and 3.3 bits, cut at 2
+/// # Ok::<(), topmass::Error>(())
+/// ```
+pub fn mirostat<R: Rng + ?Sized>(
+    controller: &mut Mirostat,
+    logits: &[f32],
+    temperature: f32,
+    rng: &mut R,
+) -> Result<MirostatDraw, Error> {
+    controller.validate(temperature)?;
+    let max = check_row(logits)?;
+    if temperature <= 0.0 {
+        let argmax = logits.iter().position(|&x| x == max).expect("the maximum is in the row");
+        return Ok(controller.drawn(argmax as u32, 1.0, 0.0, 1, None));
+    }
+
+    // Logarithms of the softmax, most likely first.
+    let mut order: Vec<usize> =
+        (0..logits.len()).filter(|&i| logits[i] > f32::NEG_INFINITY).collect();
+    order.sort_by(|&a, &b| logits[b].partial_cmp(&logits[a]).expect("no NaN").then(a.cmp(&b)));
+    let temperature = f64::from(temperature);
+    let w = |i: usize| weight(logits[i], max, temperature);
+    let log2_w =
+        |i: usize| (f64::from(logits[i]) - f64::from(max)) / temperature * std::f64::consts::LOG2_E;
+    let total = sum(order.iter().map(|&i| w(i)));
+
+    let (mut n, zipf_exponent) = match controller.version {
+        Version::V1 => {
+            let (mut tb, mut bb) = (0.0, 0.0);
+            for i in 1..order.len().min(100) {
+                let t = (log2_w(order[i - 1]) - log2_w(order[i])) * std::f64::consts::LN_2;
+                let b = libm::log((i as f64 + 1.0) / i as f64);
+                tb += t * b;
+                bb += b * b;
+            }
+            let s = if order.len() > 1 { tb / bb } else { 0.0 };
+            let unmasked = order.len() as f64;
+            let eps = s - 1.0;
+            // (1 - N^-eps) / eps, in a form that has a value at eps = 0.
+            let tail = match eps * libm::log(unmasked) {
+                0.0 => libm::log(unmasked),
+                x => -libm::expm1(-x) / eps,
+            };
+            let k = match order.len() {
+                1 => 1.0,
+                _ if s == 0.0 => unmasked,
+                // (2^mu / tail)^(1/s); 2^mu alone may overflow.
+                _ => libm::exp((controller.mu() * std::f64::consts::LN_2 - libm::log(tail)) / s),
+            };
+            (k.round().clamp(1.0, unmasked) as usize, Some(s))
+        }
+        Version::V2 => {
+            let surprise = |i: usize| libm::log2(total) - log2_w(i);
+            let n = order.iter().take_while(|&&i| surprise(i) <= controller.mu()).count();
+            (n.max(1), None)
+        }
+    };
+    while n < order.len() && logits[order[n]] == logits[order[n - 1]] {
+        n += 1;
+    }
+
+    let mut kept = order[..n].to_vec();
+    kept.sort_unstable();
+    let weights: Vec<f64> = kept.iter().map(|&i| w(i)).collect();
+    let kept_weight = sum(weights.iter().copied());
+    let drawn = inverse_cdf(&weights, kept_weight, uniform(rng));
+    let of = match controller.surprise_base() {
+        SurpriseBase::Full => total,
+        SurpriseBase::Kept => kept_weight,
+    };
+    let surprise = libm::log2(of) - log2_w(kept[drawn]);
+    let probability = weights[drawn] / kept_weight;
+    Ok(controller.drawn(kept[drawn] as u32, probability, surprise, n as u32, zipf_exponent))
+}
+
+fn uniform<R: Rng + ?Sized>(rng: &mut R) -> f64 {
+    (rng.next_u64() >> 11) as f64 * f64::exp2(-53.0)
+}
+
+/// The first position at which the sum of weights exceeds `u` times all of them.
+fn inverse_cdf(weights: &[f64], all: f64, u: f64) -> usize {
+    let mut below = Sum::default();
+    let mut drawn = 0;
+    for (position, &w) in weights.iter().enumerate() {
+        below.add(w);
+        if w > 0.0 {
+            drawn = position;
+            if below.get() > u * all {
+                break;
+            }
+        }
+    }
+    drawn
 }
 
 struct Cut {

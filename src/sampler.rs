@@ -183,32 +183,45 @@ impl Sampler {
     ) -> Result<Draw, Error> {
         let nucleus = self.nucleus(logits, params)?;
         if params.temperature <= 0.0 {
-            return Ok(nucleus.draw(nucleus.cut.last_tie, 1.0, 0.0));
+            return Ok(nucleus.draw(nucleus.survivors.cut.last_tie, 1.0, 0.0));
         }
-        // 53 bits: u = (next_u64 >> 11) * 2^-53.
-        let u = (rng.next_u64() >> 11) as f64 * (f64::EPSILON / 2.0);
+        let u = uniform(rng);
         let scale = Scale::new(params.temperature);
-        if let Place::Scanned(normaliser) = nucleus.place
+        let survivors = &nucleus.survivors;
+        if let Place::Scanned(normaliser) = survivors.place
             && let Some((index, weight)) =
-                self.draw_scanned(logits, &scale, &nucleus, normaliser, u)
+                self.draw_scanned(logits, &scale, survivors.max, normaliser, u)
         {
             let probability = weight / normaliser.value;
             let error = normaliser.error / (normaliser.value - normaliser.error) + RATIO_ERROR;
             return Ok(nucleus.draw(index as u32, probability, probability * error));
         }
-        let mass = self.weigh_kept(logits, params, &scale, &nucleus);
+        let (index, weight, mass) = self.draw_kept(logits, params, &scale, survivors, u);
+        let probability = weight / mass.to_f64();
+        Ok(nucleus.draw(index, probability, probability * RATIO_ERROR))
+    }
+
+    /// The draw among the kept tokens: which one, its weight, and the mass of all of them.
+    pub(crate) fn draw_kept(
+        &mut self,
+        row: &[f32],
+        params: Params,
+        scale: &Scale,
+        survivors: &Survivors,
+        u: f64,
+    ) -> (u32, f64, Mass) {
+        let mass = self.weigh_kept(row, params, scale, survivors);
         let threshold = mass.share(u);
-        let (index, weight) = match nucleus.place {
-            Place::Packed => self.draw_packed(nucleus.cut, threshold),
+        let &Survivors { max, cut, place } = survivors;
+        let (index, weight) = match place {
+            Place::Packed => self.draw_packed(cut, threshold),
             Place::Scanned(_) | Place::Row | Place::Split => {
-                let (cut, masses) = (nucleus.cut, &self.block_masses);
-                locate(self.isa, logits, &scale, nucleus.max, cut, masses, threshold)
+                locate(self.isa, row, scale, max, cut, &self.block_masses, threshold)
                     .map(|(index, weight)| (index as u32, weight))
             }
         }
         .expect("u < 1, so the sum of all kept masses exceeds the threshold");
-        let probability = weight / mass.to_f64();
-        Ok(nucleus.draw(index, probability, probability * RATIO_ERROR))
+        (index, weight, mass)
     }
 
     /// [`filter_fused`] with this sampler's scratch.
@@ -231,17 +244,18 @@ impl Sampler {
         if probs.len() != logits.len() {
             return Err(Error::LengthMismatch { expected: logits.len(), found: probs.len() });
         }
-        let nucleus = self.nucleus(logits, params)?;
+        let Nucleus { survivors, kept } = self.nucleus(logits, params)?;
+        let Survivors { max, cut, .. } = survivors;
         if params.temperature <= 0.0 {
             probs.fill(0.0);
-            probs[nucleus.cut.last_tie as usize] = 1.0;
+            probs[cut.last_tie as usize] = 1.0;
         } else {
             let scale = Scale::new(params.temperature);
-            let mass = self.weigh_kept(logits, params, &scale, &nucleus).to_f64();
+            let mass = self.weigh_kept(logits, params, &scale, &survivors).to_f64();
             let (isa, traces) = (self.isa, &self.traces);
-            write_probabilities(isa, logits, traces, &scale, nucleus.max, nucleus.cut, mass, probs);
+            write_probabilities(isa, logits, traces, &scale, max, cut, mass, probs);
         }
-        Ok(nucleus.kept)
+        Ok(kept)
     }
 
     /// Makes room for a row, once per length: about 4.6 bytes per logit, and 64 KiB for short rows.
@@ -261,41 +275,27 @@ impl Sampler {
     /// What is kept of a row: everything but the draw.
     pub(crate) fn nucleus(&mut self, row: &[f32], params: Params) -> Result<Nucleus, Error> {
         params.validate()?;
-        if row.is_empty() {
-            return Err(Error::EmptyRow);
-        }
-        if u32::try_from(row.len()).is_err() {
-            return Err(Error::RowTooLong { len: row.len() });
-        }
-        self.reserve(row.len());
         let greedy = params.temperature <= 0.0;
         let top_k = params.top_k_of(row.len()).filter(|_| !greedy);
         let cuts = !greedy && (top_k.is_some() || params.top_p < 1.0 || params.min_p > 0.0);
         let temperature = if cuts { params.cut_temperature() } else { params.temperature };
         let scale = (!greedy).then(|| Scale::new(temperature));
 
-        let scale32 = scale.as_ref().filter(|s| s.fits_f32());
-        let scanned = scan(self.isa, row, scale32, !greedy && !cuts, &mut self.traces);
-        let Scanned { max, unmasked, normaliser } = scanned.ok_or_else(|| fault(row))?;
-        if max == f32::NEG_INFINITY {
-            return Err(Error::AllMasked);
-        }
+        let scanned = self.scan_row(row, scale.as_ref(), !greedy && !cuts)?;
+        let Scanned { max, unmasked, normaliser } = scanned;
         let Some(scale) = scale else {
-            let argmax = first_at_least(self.isa, row, &self.traces, max);
-            let last_tie = argmax.expect("the maximum is in the row") as u32;
+            let last_tie = self.first_max(row, max);
+            let cut = Cut { value: max, last_tie };
             return Ok(Nucleus {
-                max,
-                cut: Cut { value: max, last_tie },
+                survivors: Survivors { max, cut, place: Place::Row },
                 kept: Kept { kept: 1, retained_mass: 1.0, mass_error: 0.0 },
-                place: Place::Row,
             });
         };
         if !cuts {
+            let place = normaliser.map_or(Place::Row, Place::Scanned);
             return Ok(Nucleus {
-                max,
-                cut: Cut::NONE,
+                survivors: Survivors { max, cut: Cut::NONE, place },
                 kept: Kept { kept: unmasked as u32, retained_mass: 1.0, mass_error: 0.0 },
-                place: normaliser.map_or(Place::Row, Place::Scanned),
             });
         }
 
@@ -329,12 +329,41 @@ impl Sampler {
         } else {
             u32::MAX
         };
+        let cut = Cut { value: found.lowest.value, last_tie };
         Ok(Nucleus {
-            max,
-            cut: Cut { value: found.lowest.value, last_tie },
+            survivors: Survivors { max, cut, place },
             kept: Kept { kept: kept.count as u32, retained_mass, mass_error },
-            place,
         })
+    }
+
+    /// The scan of a row that can be drawn from; with a normaliser where a scale is given that
+    /// `f32` can work with.
+    pub(crate) fn scan_row(
+        &mut self,
+        row: &[f32],
+        scale: Option<&Scale>,
+        count: bool,
+    ) -> Result<Scanned, Error> {
+        if row.is_empty() {
+            return Err(Error::EmptyRow);
+        }
+        if u32::try_from(row.len()).is_err() {
+            return Err(Error::RowTooLong { len: row.len() });
+        }
+        self.reserve(row.len());
+        let scale32 = scale.filter(|s| s.fits_f32());
+        let scanned = scan(self.isa, row, scale32, count, &mut self.traces);
+        let scanned = scanned.ok_or_else(|| fault(row))?;
+        if scanned.max == f32::NEG_INFINITY {
+            return Err(Error::AllMasked);
+        }
+        Ok(scanned)
+    }
+
+    /// The lowest index of the scanned row's maximum.
+    pub(crate) fn first_max(&self, row: &[f32], max: f32) -> u32 {
+        let argmax = first_at_least(self.isa, row, &self.traces, max);
+        argmax.expect("the maximum is in the row") as u32
     }
 
     /// Weighs the kept tokens at the temperature of the draw, in the place where the draw looks
@@ -344,9 +373,9 @@ impl Sampler {
         row: &[f32],
         params: Params,
         scale: &Scale,
-        nucleus: &Nucleus,
+        survivors: &Survivors,
     ) -> Mass {
-        let &Nucleus { max, cut, place, .. } = nucleus;
+        let &Survivors { max, cut, place } = survivors;
         let same_temperature = params.cut_temperature() == params.temperature;
         if matches!(place, Place::Packed) && !same_temperature {
             let values = self.packed.values();
@@ -378,7 +407,7 @@ impl Sampler {
         &mut self,
         row: &[f32],
         scale: &Scale,
-        nucleus: &Nucleus,
+        max: f32,
         normaliser: Normaliser,
         u: f64,
     ) -> Option<(usize, f64)> {
@@ -398,7 +427,7 @@ impl Sampler {
         let start = b * BLOCK;
         let block = &row[start..row.len().min(start + BLOCK)];
         let weights = &mut self.weights[..block.len()];
-        weigh(self.isa, block, scale, nucleus.max, weights);
+        weigh(self.isa, block, scale, max, weights);
         for (i, &w) in weights.iter().enumerate() {
             below += w;
             if below > high {
@@ -432,12 +461,17 @@ impl Sampler {
     }
 }
 
-/// What a row keeps, and where its weights are.
-pub(crate) struct Nucleus {
+/// The kept tokens of a row, and where their weights are.
+pub(crate) struct Survivors {
     pub(crate) max: f32,
-    cut: Cut,
+    pub(crate) cut: Cut,
+    pub(crate) place: Place,
+}
+
+/// What a row keeps.
+pub(crate) struct Nucleus {
+    pub(crate) survivors: Survivors,
     pub(crate) kept: Kept,
-    place: Place,
 }
 
 impl Nucleus {
@@ -447,6 +481,11 @@ impl Nucleus {
     }
 }
 
+/// 53 bits: `u = (next_u64 >> 11) * 2^-53`.
+pub(crate) fn uniform<R: Rng + ?Sized>(rng: &mut R) -> f64 {
+    (rng.next_u64() >> 11) as f64 * (f64::EPSILON / 2.0)
+}
+
 /// The smallest logit `x` with `exp((x - max) / temperature) >= min_p`; `f32::MIN` where that is
 /// every unmasked one.
 fn min_p_floor(min_p: f64, temperature: f32, max: f32) -> f32 {
@@ -454,17 +493,31 @@ fn min_p_floor(min_p: f64, temperature: f32, max: f32) -> f32 {
     if min_p <= 0.0 || temperature == f32::INFINITY {
         return f32::MIN;
     }
-    let (max, temperature, log) = (f64::from(max), f64::from(temperature), libm::log(min_p));
-    let passes = |x: f32| (f64::from(x) - max) / temperature >= log;
+    let log = libm::log(min_p);
+    let passes = |x: f32| (f64::from(x) - f64::from(max)) / f64::from(temperature) >= log;
+    lowest_passing(max, passes)
+}
+
+/// The smallest finite logit that passes, given that `max` does and whatever lies above one that
+/// does. 32 tries at most, by halving the keys: a guess and a walk from there can be far apart
+/// where logits or temperatures are huge.
+pub(crate) fn lowest_passing(max: f32, passes: impl Fn(f32) -> bool) -> f32 {
     if passes(f32::MIN) {
         return f32::MIN;
     }
-    let (mut fails, mut least) = (f32::MIN, max as f32);
-    while fails.next_up() < least {
-        let middle = halfway(fails, least);
-        *(if passes(middle) { &mut least } else { &mut fails }) = middle;
+    let (mut below, mut lowest) = (f32::MIN, max);
+    loop {
+        let middle = halfway(below, lowest);
+        // There is a key between those of 0 and the next number below, whose value is 0 again.
+        if middle == below || middle == lowest {
+            return lowest;
+        }
+        if passes(middle) {
+            lowest = middle;
+        } else {
+            below = middle;
+        }
     }
-    least
 }
 
 /// The index of the `n`-th element (from 1) that equals `value`.

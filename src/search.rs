@@ -75,6 +75,9 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
+    /// Cuts nothing.
+    pub(crate) const OFF: Rule = Rule { top_k: u64::MAX, share: None, of: None };
+
     /// The verdict on a token from what lies strictly above it, as a function.
     fn verdict(self, total: Total) -> impl Fn(Weighed) -> Verdict + Copy {
         let bounds = match self.of {

@@ -66,7 +66,8 @@ impl Sampler {
         let entropy = if params.temperature <= 0.0 {
             0.0
         } else {
-            let found = spread(self.isa, logits, &Scale::new(params.temperature), nucleus.max);
+            let found =
+                spread(self.isa, logits, &Scale::new(params.temperature), nucleus.survivors.max);
             let total = found.total.to_f64();
             libm::log(total) + std::f64::consts::LN_2 * found.exponents.to_f64() / total
         };
