@@ -62,7 +62,6 @@ fn real_rows() -> Vec<Vec<f32>> {
 
 /// `p_i ~ i^-s`, in an order that is not that of the ids.
 fn zipf(s: f64, n: usize) -> Vec<f32> {
-    // An odd multiplier below a prime modulus would do; any permutation does.
     let mut row: Vec<f32> = (1..=n).map(|i| (-s * (i as f64).ln()) as f32).collect();
     let mut rng = rng(n as u64);
     for i in (1..n).rev() {
@@ -301,7 +300,7 @@ fn version_2_keeps_what_equals_mu() {
     let mut samplers = samplers();
     for base in BASES {
         for (mu, kept) in [(3.0, 8), (3f64.next_down(), 1), (2.9, 1), (4.0, 8)] {
-            // Seven at the maximum, which survives anyway, would hide the cut.
+            // Seven below the maximum: ties with it would survive any cut.
             let row = vec![1.0, 1.0 + 4e-7, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
             let mirostat = Mirostat::v2(1.5, 0.1).with_mu(mu).with_surprise_base(base);
             let draw = check(&mut samplers, &mirostat, &row, f32::INFINITY, 3);
@@ -476,7 +475,10 @@ fn sequences_interleave_and_fork() {
             let mut fork = None;
             for (i, row) in rows.iter().enumerate() {
                 for ((mirostat, rng), expected) in sequences.iter_mut().zip([&a, &b]) {
-                    fresh.clone().sample_with(&mut shared, &[0.0; 9000], 5.0, rng_of(i)).unwrap();
+                    fresh
+                        .clone()
+                        .sample_with(&mut shared, &[0.0; 9000], 5.0, &mut self::rng(i as u64))
+                        .unwrap();
                     let draw = mirostat.sample_with(&mut shared, row, 1.0, rng).unwrap();
                     assert_eq!(bits(&draw), expected[i]);
                 }
@@ -493,10 +495,6 @@ fn sequences_interleave_and_fork() {
             assert_ne!(mirostat, fresh);
         }
     }
-}
-
-fn rng_of(seed: usize) -> &'static mut Xoshiro256PlusPlus {
-    Box::leak(Box::new(rng(seed as u64)))
 }
 
 #[test]
