@@ -582,6 +582,26 @@ fn narrow_bands_lose_nothing() {
     );
 }
 
+/// Equal tokens have exact sums, so the last of the 53 bits of `u` decides, and the eleven below it
+/// do not.
+#[test]
+fn the_uniform_has_53_bits() {
+    let half = 1u64 << 63;
+    for v in [2, 64, 4096] {
+        let row = vec![1.0; v];
+        for (bits, token) in [(half - 1, v / 2 - 1), (half, v / 2), (half + 0x7ff, v / 2)] {
+            let draw = |rng: &mut Scripted| reference::sample(&row, Params::default(), rng);
+            let found = draw(&mut Scripted::new(&[bits])).expect("a good row");
+            assert_eq!(found.token as usize, token, "V = {v}, {bits:#x}");
+            for_each_tier(|sampler| {
+                let mut rng = Scripted::new(&[bits]);
+                let found = sampler.sample(&row, Params::default(), &mut rng).expect("a good row");
+                assert_eq!(found.token as usize, token, "V = {v}, {bits:#x}, {:?}", sampler.tier());
+            });
+        }
+    }
+}
+
 #[test]
 fn every_one_of_equal_tokens_can_be_drawn() {
     const V: usize = 5_000;
