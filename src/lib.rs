@@ -1,5 +1,29 @@
-//! Exact, fast, reproducible token sampling on the CPU. The [`guide`] explains the rule and the
-//! figures.
+//! The sampling step of a language model's decode loop, on the CPU: one row of logits in, one
+//! token out, in about the time it takes to read the row.
+//!
+//! ```
+//! use rand_xoshiro::{Xoshiro256PlusPlus, rand_core::SeedableRng};
+//! use topmass::{Params, sample_fused};
+//!
+//! let logits: Vec<f32> = (0..32_000).map(|i| (i % 97) as f32 / 8.0).collect();
+//! let params = Params::default().with_temperature(0.8).with_top_p(0.95).with_min_p(0.05);
+//! let mut rng = Xoshiro256PlusPlus::seed_from_u64(42);
+//! let draw = sample_fused(&logits, params, &mut rng)?;
+//! assert!(draw.probability > 0.0 && draw.kept < 32_000);
+//! # Ok::<(), topmass::Error>(())
+//! ```
+//!
+//! * **Exact**: the kept set and the token are those of the definition in `f64`
+//!   ([`mod@reference`]), ties included. Where `f32` cannot prove the answer, the row is weighed
+//!   again in `f64`.
+//! * **Fast**: `O(V)`, no sort, no allocation after the first row; AVX-512, AVX2 and NEON chosen
+//!   at run time ([`Tier`]).
+//! * **Reproducible**: one seed, one token, and the same bits in every field of a [`Draw`], on
+//!   every instruction set, in any batch, on any number of threads.
+//! * **Honest**: every [`Draw`] carries the mass that was really kept and the bound it was proved
+//!   to; a bad row is an [`Error`] that says where.
+//!
+//! The [`guide`] explains the rule, the figures and which knob to turn.
 #![forbid(unsafe_code)]
 
 mod batch;
@@ -34,3 +58,8 @@ pub fn build_info() -> &'static str {
 
 #[doc = include_str!("guide.md")]
 pub mod guide {}
+
+/// The README's example, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
