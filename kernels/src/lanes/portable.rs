@@ -111,7 +111,16 @@ impl Lanes for Portable {
     }
     #[inline(always)]
     fn fma(self, a: Vector, b: Vector, c: Vector) -> Vector {
-        from_fn(|i| fma32(a[i], b[i], c[i]))
+        // Rounding twice, to f64 and then to f32, differs from rounding once only where the f64 sum
+        // looks halfway between two f32, or where the result is subnormal.
+        let mut rare = 0;
+        let sum: Self::D = from_fn(|i| f64::from(a[i]) * f64::from(b[i]) + f64::from(c[i]));
+        for x in sum {
+            // Integers, not truth values: these the compiler turns into vectors.
+            rare |= ((x.to_bits() & 0x1fff_ffff) ^ 0x1000_0000).wrapping_sub(1) >> 63;
+            rare |= u64::from((x != 0.0) & (x.abs() < f64::from(f32::MIN_POSITIVE)));
+        }
+        if rare != 0 { from_fn(|i| fma32(a[i], b[i], c[i])) } else { self.narrow(sum) }
     }
     #[inline(always)]
     fn max(self, a: Vector, b: Vector) -> Vector {
