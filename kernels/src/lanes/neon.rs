@@ -38,7 +38,7 @@ impl Neon {
     #[inline(always)]
     fn wide(self, m: [uint32x4_t; 4], i: usize) -> uint64x2_t {
         let (m, neon) = (m[i / 2], self.0.neon);
-        cast(if i % 2 == 0 { neon.vzip1q_u32(m, m) } else { neon.vzip2q_u32(m, m) })
+        cast(if i.is_multiple_of(2) { neon.vzip1q_u32(m, m) } else { neon.vzip2q_u32(m, m) })
     }
 }
 
@@ -128,7 +128,7 @@ impl Lanes for Neon {
     fn widen(self, a: Self::F) -> Self::D {
         from_fn(|i| {
             let quad = a[i / 2];
-            if i % 2 == 0 {
+            if i.is_multiple_of(2) {
                 self.0.neon.vcvt_f64_f32(self.0.neon.vget_low_f32(quad))
             } else {
                 self.0.neon.vcvt_high_f64_f32(quad)
