@@ -42,7 +42,7 @@ pub use mirostat::{Mirostat, MirostatDraw, SurpriseBase};
 pub use outcome::{Draw, Kept};
 pub use params::{MassBase, Params, TemperatureAt, Ties};
 pub use sampler::{Sampler, filter_fused, sample_fused};
-pub use telemetry::{NucleusLog, StepStats, inspect};
+pub use telemetry::{NucleusLog, Rungs, StepStats, inspect};
 pub use topmass_kernels::Tier;
 
 /// The compiler, profile, target and compile-time target features that this crate was built with,

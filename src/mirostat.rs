@@ -42,14 +42,14 @@
 
 use rand::Rng;
 use topmass_kernels::draw::kept_masses;
-use topmass_kernels::scan::Scanned;
+use topmass_kernels::scan::{Exponential, Scanned};
 use topmass_kernels::select::pack;
 use topmass_kernels::{Cut, Scale};
 
 use crate::Error;
 use crate::params::Params;
 use crate::sampler::{Sampler, Survivors, lowest_passing, uniform, with_thread_sampler};
-use crate::search::{Boundary, Place, Rule, Search, Total};
+use crate::search::{Boundary, Place, RATIO_ERROR, Rule, Search};
 
 /// Of how many of the likeliest tokens the Zipf exponent is estimated (the paper's `m`).
 pub const ZIPF_TOKENS: usize = 100;
@@ -115,8 +115,11 @@ pub struct MirostatDraw {
     pub token: u32,
     /// Its probability among the kept tokens (they sum to 1).
     pub probability: f64,
-    /// Its surprise `S` in bits, by the controller's [`SurpriseBase`]; within `2^-50 * (1 + S)`.
+    /// Its surprise `S` in bits, by the controller's [`SurpriseBase`].
     pub surprise_bits: f64,
+    /// Proved absolute bound on `surprise_bits`: below 2e-6 where `f32` can count the exponents,
+    /// near 1e-13 with [`SurpriseBase::Kept`].
+    pub surprise_error: f64,
     /// How many tokens were kept.
     pub kept: u32,
     /// The exponent `s` that version 1 estimated; `None` from version 2 and where greedy.
@@ -228,12 +231,14 @@ impl Mirostat {
     /// token and the kept set are those of [`reference::mirostat`](crate::reference::mirostat) for
     /// the same `mu` and the same `rng`; the bits of every field are the same on every CPU.
     ///
-    /// With [`SurpriseBase::Full`] the row is weighed in `f64`, which takes about three times as
-    /// long as the step of [`sample_fused`](crate::sample_fused): an error in `S` would add up in
-    /// `mu` over the length of a text, and so move later cuts. This way a step moves `mu` within
-    /// `eta * 2^-50 * (1 + S)` and one rounding of where it should. With [`SurpriseBase::Kept`]
-    /// only the kept tokens' weights enter `S`, and the row is weighed in `f64` only where the
-    /// bound on the `f32` normaliser leaves a token's fate open.
+    /// With [`SurpriseBase::Full`] the surprise is `log2` of a normaliser summed in `f32`, within
+    /// [`surprise_error`](MirostatDraw::surprise_error), about a millionth of a bit. `mu` takes
+    /// that over: it moves within `eta * surprise_error` of where it should. Such errors do not
+    /// add up, as `mu` is a controller's state and what it is off by is corrected by the surprises
+    /// that it brings about; and no cut is less exact for it, each being that of the `mu` that
+    /// stands. Weighing the row in `f64` instead would cost twice the time for digits that
+    /// `eta` and a random draw make void. With [`SurpriseBase::Kept`] only the kept tokens'
+    /// weights enter `S`, and those are exact.
     ///
     /// Where `temperature <= 0` the likeliest token (the lowest index of the maximum) has
     /// probability 1, as in the limit: `S` is 0, and `mu` rises by `eta * tau`. However far `mu`
@@ -290,24 +295,27 @@ impl Mirostat {
         self.validate(temperature)?;
         let (full, v2) = (self.surprise_base == SurpriseBase::Full, self.version == Version::V2);
         let scale = (temperature > 0.0).then(|| Scale::new(temperature));
-        // The f32 normaliser serves where nothing hangs on it but the threshold of version 2.
-        let scan_scale = scale.as_ref().filter(|_| v2 && !full);
-        let scanned = sampler.scan_row(logits, scan_scale, !v2)?;
+        // A surprise wants the normaliser close; for the threshold of version 2 alone quick will do.
+        let exponential = if full { Exponential::Close } else { Exponential::Quick };
+        let how = scale.as_ref().filter(|_| v2 || full).map(|scale| (scale, exponential));
+        let scanned = sampler.scan_row(logits, how, !v2)?;
         let Scanned { max, unmasked, normaliser } = scanned;
         let Some(scale) = scale else {
             let token = sampler.first_max(logits, max);
-            return Ok(self.drawn(token, 1.0, 0.0, 1, None));
+            return Ok(self.drawn(token, 1.0, (0.0, 0.0), 1, None));
         };
 
         let row = Row { logits, max, temperature, scale: &scale };
-        let total = full.then(|| row.total(sampler));
+        let normaliser = match normaliser {
+            None if full => {
+                let value = row.total(sampler);
+                Some((value, RATIO_ERROR * value))
+            }
+            // The largest weight is 1, and so the total at least that.
+            found => found.map(|n| (n.value.max(1.0), n.error)),
+        };
         let (found, place, zipf_exponent) = if v2 {
-            let bounds = match (total, normaliser) {
-                (Some(total), _) => Some((total, total)),
-                // The largest weight is 1, and so the total at least that.
-                (_, Some(n)) => Some(((n.value - n.error).max(1.0), n.value + n.error)),
-                (None, None) => None,
-            };
+            let bounds = normaliser.map(|(value, error)| ((value - error).max(1.0), value + error));
             let (found, place) = row.within(sampler, self.mu, bounds);
             (found, place, None)
         } else {
@@ -318,13 +326,16 @@ impl Mirostat {
         };
 
         let cut = Cut { value: found.lowest.value, last_tie: u32::MAX };
-        let survivors = Survivors { max, cut, place };
+        let survivors = Survivors { max, cut, place, mass: Some(found.kept().mass) };
         let params = Params::default().with_temperature(temperature);
         let u = uniform(rng);
         let (token, weight, mass) = sampler.draw_kept(logits, params, &scale, &survivors, u);
         let mass = mass.to_f64();
-        let surprise = row.surprise(logits[token as usize], total.unwrap_or(mass));
-        Ok(self.drawn(token, weight / mass, surprise, found.kept().count as u32, zipf_exponent))
+        let (of, error) = normaliser.filter(|_| full).unwrap_or((mass, RATIO_ERROR * mass));
+        let bits = row.surprise(logits[token as usize], of);
+        let error = error / (of - error) * std::f64::consts::LOG2_E + ROUNDING * (1.0 + bits);
+        let kept = found.kept().count as u32;
+        Ok(self.drawn(token, weight / mass, (bits, error), kept, zipf_exponent))
     }
 
     /// Moves `mu` by what was drawn.
@@ -332,12 +343,13 @@ impl Mirostat {
         &mut self,
         token: u32,
         probability: f64,
-        surprise_bits: f64,
+        (surprise_bits, surprise_error): (f64, f64),
         kept: u32,
         zipf_exponent: Option<f64>,
     ) -> MirostatDraw {
         self.mu = finite(self.mu - self.eta * (surprise_bits - self.tau));
-        MirostatDraw { token, probability, surprise_bits, kept, zipf_exponent, mu: self.mu }
+        let mu = self.mu;
+        MirostatDraw { token, probability, surprise_bits, surprise_error, kept, zipf_exponent, mu }
     }
 
     /// Checks what a row cannot change.
@@ -353,6 +365,9 @@ impl Mirostat {
         }
     }
 }
+
+/// Bound on the rounding of a surprise, as a share of 1 + S.
+const ROUNDING: f64 = 4.0 * f64::EPSILON;
 
 /// The nearest finite number; NaN is left to the validation.
 fn finite(x: f64) -> f64 {
@@ -384,7 +399,7 @@ impl Row<'_> {
 
     fn search<'s>(&'s self, sampler: &'s mut Sampler) -> Search<'s> {
         let &Row { logits, max, temperature, scale } = self;
-        Search::new(sampler, logits, max, temperature, scale, Total::Unknown)
+        Search::new(sampler, logits, max, temperature, scale, None)
     }
 
     /// The `k` largest logits, and the ties of the last.

@@ -100,7 +100,7 @@ pub fn mirostat<R: Rng + ?Sized>(
     let max = check_row(logits)?;
     if temperature <= 0.0 {
         let argmax = logits.iter().position(|&x| x == max).expect("the maximum is in the row");
-        return Ok(controller.drawn(argmax as u32, 1.0, 0.0, 1, None));
+        return Ok(controller.drawn(argmax as u32, 1.0, (0.0, 0.0), 1, None));
     }
 
     // Logarithms of the softmax, most likely first.
@@ -159,6 +159,9 @@ pub fn mirostat<R: Rng + ?Sized>(
     };
     let surprise = libm::log2(of) - log2_w(kept[drawn]);
     let probability = weights[drawn] / kept_weight;
+    // The sum of V rounded weights, and the logarithm.
+    let error = 1.5 * f64::EPSILON * (logits.len() as f64 + 4.0 * (1.0 + surprise));
+    let surprise = (surprise, error);
     Ok(controller.drawn(kept[drawn] as u32, probability, surprise, n as u32, zipf_exponent))
 }
 

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use rand::Rng;
 use topmass_kernels::draw::{kept_masses, locate, write_probabilities};
 use topmass_kernels::row::{BLOCK, blocks, halfway};
-use topmass_kernels::scan::{Normaliser, Scanned, Traces, scan};
+use topmass_kernels::scan::{Exponential, Normaliser, Scanned, Traces, scan};
 use topmass_kernels::select::{Packed, first_at_least};
 use topmass_kernels::threshold::Workspace;
 use topmass_kernels::{Cut, Isa, Mass, Scale, Tier, weigh};
@@ -13,8 +13,8 @@ use topmass_kernels::{Cut, Isa, Mass, Scale, Tier, weigh};
 use crate::Error;
 use crate::outcome::{Draw, Kept};
 use crate::params::{MassBase, Params, Ties};
-use crate::search::{Place, RATIO_ERROR, Rule, SAMPLE, Search, Total, capacity};
-use crate::telemetry::Seen;
+use crate::search::{Place, RATIO_ERROR, Rule, SAMPLE, Search, capacity};
+use crate::telemetry::{Rung, Rungs};
 
 /// Draws one token from one row of logits.
 ///
@@ -101,7 +101,7 @@ pub struct Sampler {
     pub(crate) work: Workspace,
     pub(crate) block_masses: Vec<Mass>,
     pub(crate) sample: Vec<f32>,
-    pub(crate) seen: Seen,
+    pub(crate) rungs: Rungs,
 }
 
 impl Default for Sampler {
@@ -147,7 +147,7 @@ impl Sampler {
             work: Workspace::default(),
             block_masses: Vec::new(),
             sample: Vec::new(),
-            seen: Seen::default(),
+            rungs: Rungs::default(),
         }
     }
 
@@ -192,9 +192,14 @@ impl Sampler {
             && let Some((index, weight)) =
                 self.draw_scanned(logits, &scale, survivors.max, normaliser, u)
         {
-            let probability = weight / normaliser.value;
+            self.rungs.record(Rung::Close);
+            // The largest weight is 1, and so their sum at least that.
+            let probability = weight / normaliser.value.max(1.0);
             let error = normaliser.error / (normaliser.value - normaliser.error) + RATIO_ERROR;
             return Ok(nucleus.draw(index as u32, probability, probability * error));
+        }
+        if survivors.mass.is_none() {
+            self.rungs.record(Rung::Exact);
         }
         let (index, weight, mass) = self.draw_kept(logits, params, &scale, survivors, u);
         let probability = weight / mass.to_f64();
@@ -212,7 +217,7 @@ impl Sampler {
     ) -> (u32, f64, Mass) {
         let mass = self.weigh_kept(row, params, scale, survivors);
         let threshold = mass.share(u);
-        let &Survivors { max, cut, place } = survivors;
+        let &Survivors { max, cut, place, .. } = survivors;
         let (index, weight) = match place {
             Place::Packed => self.draw_packed(cut, threshold),
             Place::Scanned(_) | Place::Row | Place::Split => {
@@ -258,11 +263,12 @@ impl Sampler {
         Ok(kept)
     }
 
-    /// Makes room for a row, once per length: about 4.6 bytes per logit, and 64 KiB for short rows.
+    /// Makes room for a row, once per length: about 4.3 bytes per logit, and 64 KiB for short rows.
     fn reserve(&mut self, len: usize) {
         let capacity = capacity(len);
         if self.weights.len() < capacity {
-            self.weights.resize(capacity, 0.0);
+            // The last vector is filled up.
+            self.weights.resize(capacity.next_multiple_of(16), 0.0);
             self.packed.reserve(capacity);
         }
         // `reserve` counts from the length.
@@ -281,26 +287,28 @@ impl Sampler {
         let temperature = if cuts { params.cut_temperature() } else { params.temperature };
         let scale = (!greedy).then(|| Scale::new(temperature));
 
-        let scanned = self.scan_row(row, scale.as_ref(), !greedy && !cuts)?;
+        // Without a cut, the draw looks for its place in partial sums, and needs them close.
+        let exponential = if cuts { Exponential::Quick } else { Exponential::Close };
+        let how = scale.as_ref().map(|scale| (scale, exponential));
+        let scanned = self.scan_row(row, how, !greedy && !cuts)?;
         let Scanned { max, unmasked, normaliser } = scanned;
         let Some(scale) = scale else {
             let last_tie = self.first_max(row, max);
             let cut = Cut { value: max, last_tie };
             return Ok(Nucleus {
-                survivors: Survivors { max, cut, place: Place::Row },
+                survivors: Survivors { max, cut, place: Place::Row, mass: None },
                 kept: Kept { kept: 1, retained_mass: 1.0, mass_error: 0.0 },
             });
         };
         if !cuts {
             let place = normaliser.map_or(Place::Row, Place::Scanned);
             return Ok(Nucleus {
-                survivors: Survivors { max, cut: Cut::NONE, place },
+                survivors: Survivors { max, cut: Cut::NONE, place, mass: None },
                 kept: Kept { kept: unmasked as u32, retained_mass: 1.0, mass_error: 0.0 },
             });
         }
 
-        let scanned = normaliser.map_or(Total::Unknown, Total::Within);
-        let mut search = Search::new(self, row, max, temperature, &scale, scanned)
+        let mut search = Search::new(self, row, max, temperature, &scale, normaliser)
             .together(params.ties == Ties::Together);
         let floor = min_p_floor(params.min_p, temperature, max);
         let rule = Rule {
@@ -317,11 +325,12 @@ impl Sampler {
             _ => rule,
         };
         search.set_floor(floor);
-        let (found, place) = search.run(rule);
+        let (found, mut place) = search.run(rule);
         let kept = found.kept();
-        let (retained_mass, mass_error) = search.total_for(rule, &found).ratio(kept.mass);
+        let rung = search.rung();
+        let (retained_mass, mass_error) = search.retained(&found, &mut place, params.exact_mass);
         if rule.is_by_mass() {
-            self.seen.record(kept.count as u32);
+            self.rungs.record(rung);
         }
         let last_tie = if found.kept_ties < found.lowest.ties.count {
             // Only LowestIndex splits ties.
@@ -331,7 +340,7 @@ impl Sampler {
         };
         let cut = Cut { value: found.lowest.value, last_tie };
         Ok(Nucleus {
-            survivors: Survivors { max, cut, place },
+            survivors: Survivors { max, cut, place, mass: Some(kept.mass) },
             kept: Kept { kept: kept.count as u32, retained_mass, mass_error },
         })
     }
@@ -341,7 +350,7 @@ impl Sampler {
     pub(crate) fn scan_row(
         &mut self,
         row: &[f32],
-        scale: Option<&Scale>,
+        how: Option<(&Scale, Exponential)>,
         count: bool,
     ) -> Result<Scanned, Error> {
         if row.is_empty() {
@@ -351,8 +360,7 @@ impl Sampler {
             return Err(Error::RowTooLong { len: row.len() });
         }
         self.reserve(row.len());
-        let scale32 = scale.filter(|s| s.fits_f32());
-        let scanned = scan(self.isa, row, scale32, count, &mut self.traces);
+        let scanned = scan(self.isa, row, how, count, &mut self.traces);
         let scanned = scanned.ok_or_else(|| fault(row))?;
         if scanned.max == f32::NEG_INFINITY {
             return Err(Error::AllMasked);
@@ -375,11 +383,15 @@ impl Sampler {
         scale: &Scale,
         survivors: &Survivors,
     ) -> Mass {
-        let &Survivors { max, cut, place } = survivors;
+        let &Survivors { max, cut, place, mass } = survivors;
         let same_temperature = params.cut_temperature() == params.temperature;
-        if matches!(place, Place::Packed) && !same_temperature {
-            let values = self.packed.values();
-            weigh(self.isa, values, scale, max, &mut self.weights[..values.len()]);
+        match (place, mass) {
+            (Place::Packed, Some(mass)) if same_temperature => return mass,
+            (Place::Packed, _) if !same_temperature => {
+                let values = self.packed.values();
+                weigh(self.isa, values, scale, max, &mut self.weights[..values.len()]);
+            }
+            _ => {}
         }
         match place {
             Place::Packed => {
@@ -466,6 +478,8 @@ pub(crate) struct Survivors {
     pub(crate) max: f32,
     pub(crate) cut: Cut,
     pub(crate) place: Place,
+    /// Their mass at the temperature of the cut, where that is known.
+    pub(crate) mass: Option<Mass>,
 }
 
 /// What a row keeps.

@@ -1,26 +1,30 @@
 //! The cut of one row: top-k, top-p and min-p, decided exactly.
 //!
 //! ```text
-//! among the largest elements, as many as nearly all nuclei had, then 2,048 (or k):
-//! does the cut lie there?
+//! among the largest elements, as many as should hold the mass: does the cut lie there?
 //!     it does                       -> done
-//!     the normaliser's bound leaves it open -> weigh the row in f64, ask again
+//!     the normaliser's bound leaves it open
+//!                                   -> the next rung, ask again: the row by the close
+//!                                      exponential, the row in f64
 //! it lies deeper                    -> sample the row for a bracket of the cut,
 //!                                      weigh the row in f64, packing what is inside
 //! ```
+//! The rungs differ in what they cost and in how wide their bound is; whichever proves a boundary,
+//! it is the same.
 
 use topmass_kernels::draw::{kept_masses, split};
-use topmass_kernels::row::halfway;
-use topmass_kernels::scan::Normaliser;
+use topmass_kernels::row::{BLOCK, halfway};
+use topmass_kernels::scan::{Exponential, Normaliser, scan};
 use topmass_kernels::select::{pack, reach};
-use topmass_kernels::threshold::{Found, Lowest, Verdict, Weighed, cut_off};
+use topmass_kernels::threshold::{Aim, Found, Lowest, Verdict, Weighed, above_and_at, cut_off};
 use topmass_kernels::{Cut, Mass, Scale, WEIGHT_ERROR, weigh};
 
 use crate::sampler::Sampler;
+use crate::telemetry::Rung;
 
-/// A nucleus of up to this many tokens is looked for among selected elements, and its mass is
-/// reported as the `f32` scan found it; a larger one is measured in `f64` over the whole row. The
-/// line depends on the row alone, so the reported bits do too.
+/// The mass of a nucleus of up to this many tokens is reported as the quick scan found it, a
+/// larger one's is measured in `f64` over the whole row. The line depends on the row alone, so the
+/// reported bits do too.
 pub(crate) const LIMIT: usize = 2048;
 /// Bound on the relative error of a ratio of two masses, or of a weight and a mass: twice that of a
 /// weight, and what comes on top where differences of logits are rounded, for exponents up to 80.
@@ -43,7 +47,7 @@ impl Total {
     fn bounds(self) -> Option<(Mass, Mass)> {
         match self {
             Total::Unknown => None,
-            Total::Within(Normaliser { value, error }) => {
+            Total::Within(Normaliser { value, error, .. }) => {
                 Some((Mass::at_least((value - error).max(0.0)), Mass::at_least(value + error)))
             }
             Total::Exact(mass) => Some((mass, mass)),
@@ -54,7 +58,7 @@ impl Total {
     pub(crate) fn ratio(self, mass: Mass) -> (f64, f64) {
         let (value, error) = match self {
             Total::Unknown => (f64::NAN, f64::INFINITY),
-            Total::Within(Normaliser { value, error }) => (value, error),
+            Total::Within(Normaliser { value, error, .. }) => (value, error),
             Total::Exact(total) => (total.to_f64(), 0.0),
         };
         // No share exceeds 1: where the bound lets the quotient do so, 1 is nearer to the truth.
@@ -103,7 +107,16 @@ impl Rule {
         }
     }
 
-    /// Whether `top_p` of the whole row's mass cuts: how many tokens that keeps is to be guessed.
+    /// Where the verdict changes, or a little below: by the upper bound of the mass.
+    fn aim(self, total: Total) -> Aim {
+        let of = self.of.or(total.bounds().map(|(_, most)| most));
+        let mass = self
+            .share
+            .map_or(f64::INFINITY, |p| of.map_or(f64::INFINITY, |of| p.max(0.0) * of.to_f64()));
+        Aim { count: self.top_k, mass }
+    }
+
+    /// Whether `top_p` of the whole row's mass cuts: how many tokens that keeps is not known.
     pub(crate) fn is_by_mass(self) -> bool {
         self.share.is_some() && self.of.is_none()
     }
@@ -177,9 +190,9 @@ pub(crate) enum Place {
 #[derive(Clone, Copy)]
 enum Selected {
     Nothing,
-    /// At least `need` of the largest elements: all that reach `low`.
+    /// The largest elements, as many or as heavy as was aimed at: all that reach `low`.
     Largest {
-        need: usize,
+        aim: Aim,
         low: f32,
     },
     /// All that min-p lets through.
@@ -195,9 +208,12 @@ pub(crate) struct Search<'a> {
     /// The smallest logit that min-p lets through; `f32::MIN` where it is off.
     floor: f32,
     together: bool,
-    /// The normaliser as the scan found it, and the best that is known.
-    scanned: Total,
+    /// The normaliser as the quick scan found it.
+    quick: Option<Normaliser>,
+    /// The same by the highest rung that was climbed, and the best that is known of it.
+    scanned: Option<Normaliser>,
     normaliser: Total,
+    rung: Rung,
     selected: Selected,
     sampler: &'a mut Sampler,
 }
@@ -209,7 +225,7 @@ impl<'a> Search<'a> {
         max: f32,
         temperature: f32,
         scale: &'a Scale,
-        scanned: Total,
+        quick: Option<Normaliser>,
     ) -> Self {
         Search {
             row,
@@ -218,8 +234,10 @@ impl<'a> Search<'a> {
             max,
             floor: f32::MIN,
             together: true,
-            scanned,
-            normaliser: scanned,
+            quick,
+            scanned: quick,
+            normaliser: quick.map_or(Total::Unknown, Total::Within),
+            rung: Rung::Quick,
             selected: Selected::Nothing,
             sampler,
         }
@@ -238,88 +256,131 @@ impl<'a> Search<'a> {
 
     /// Finds the boundary: among the largest elements where it lies there, else in the row.
     pub(crate) fn run(&mut self, rule: Rule) -> (Boundary, Place) {
-        let top_k = usize::try_from(rule.top_k).unwrap_or(usize::MAX);
-        let first = self.sampler.seen.first();
-        let needs =
-            if rule.is_by_mass() { [top_k.min(first), top_k.min(LIMIT)] } else { [top_k; 2] };
-        for need in needs {
-            if !self.select(need) {
+        let aim = rule.aim(self.normaliser);
+        // Where no mass can be aimed at, or missed by the little that quick weights are off.
+        let count = Aim { count: rule.top_k.min(LIMIT as u64), mass: f64::INFINITY };
+        let aims = match rule.share {
+            Some(_) if aim.mass < f64::INFINITY => [aim, count],
+            Some(_) => [count; 2],
+            None => [aim; 2],
+        };
+        for aim in aims {
+            if !self.select(aim, rule.is_off()) {
                 break;
             }
             loop {
                 match self.among_packed(rule) {
                     Ok(Some(boundary)) => return (boundary, Place::Packed),
                     Ok(None) => break,
-                    Err(Unsure) => self.exact_total(),
+                    Err(Unsure) => self.climb(),
                 }
             }
         }
         self.in_row(rule)
     }
 
-    /// The normaliser to report: the scan's where it decides this boundary and the nucleus is
-    /// small, else the exact one. Whatever the search came to know on its way does not count.
-    pub(crate) fn total_for(&mut self, rule: Rule, found: &Boundary) -> Total {
-        if found.kept().count <= LIMIT as u64 && self.scan_decides(rule, found) {
-            return self.scanned;
+    /// On which rung the boundary was proved.
+    pub(crate) fn rung(&self) -> Rung {
+        self.rung
+    }
+
+    /// The share of the row's mass that is kept, and its bound: what the quick scan and the exact
+    /// mass of the kept tokens tell, where those are few, the row is more than one block and nobody
+    /// asks for more; else exact. What the search came to know on its way does not count: only the
+    /// row does. `place` is where the kept tokens are then.
+    pub(crate) fn retained(
+        &mut self,
+        found: &Boundary,
+        place: &mut Place,
+        exactly: bool,
+    ) -> (f64, f64) {
+        let kept = found.kept();
+        let lowest = found.lowest.value;
+        if !exactly
+            && self.row.len() > BLOCK
+            && kept.count <= LIMIT as u64
+            && let Some(quick) = self.quick
+            && (matches!(place, Place::Packed) || self.pack(lowest))
+        {
+            *place = Place::Packed;
+            let Sampler { isa, packed, .. } = &*self.sampler;
+            let values = packed.padded();
+            let known = quick.knowing(*isa, values, self.scale, lowest, found.kept_ties, kept.mass);
+            return Total::Within(known).ratio(kept.mass);
         }
         self.exact_total();
-        self.normaliser
+        self.normaliser.ratio(kept.mass)
     }
 
-    fn scan_decides(&self, rule: Rule, found: &Boundary) -> bool {
-        let Total::Within(_) = self.scanned else { return false };
-        let Boundary { lowest, .. } = *found;
-        let verdict = rule.verdict(self.scanned);
-        let below = |x: &f32| (self.floor..lowest.value).contains(x);
-        verdict(lowest.above) == Verdict::Keep
-            && Boundary::new(lowest, self.together, verdict).is_ok()
-            && (verdict(lowest.above.plus(lowest.ties)) != Verdict::Unsure
-                || !self.row.iter().any(below))
-    }
-
-    /// Packs and weighs at least `need` of the largest elements, or all that min-p lets through.
-    /// False where they are too many.
-    fn select(&mut self, need: usize) -> bool {
+    /// Packs and weighs the largest elements, as many as `aim` says, or all that min-p lets
+    /// through. False where they are too many.
+    fn select(&mut self, aim: Aim, all: bool) -> bool {
         match self.selected {
             Selected::All => return true,
-            Selected::Largest { need: had, .. } if had >= need => return true,
+            Selected::Largest { aim: had, .. }
+                if had.count.min(u64::MAX - 1) >= aim.count || had.mass >= aim.mass && !all =>
+            {
+                return true;
+            }
             _ => self.selected = Selected::Nothing,
         }
-        let Sampler { isa, spread, traces, packed, .. } = &mut *self.sampler;
+        let Sampler { isa, spread, traces, .. } = &mut *self.sampler;
         let capacity = capacity(self.row.len());
         let mut low = self.floor;
-        if need <= capacity {
-            let t = reach(*isa, traces, self.max, need, *spread * self.temperature);
-            if t > f32::MIN {
+        let reached = if all || aim.mass == f64::INFINITY && aim.count > capacity as u64 {
+            None
+        } else {
+            reach(*isa, traces, self.scale, self.max, aim, *spread * self.temperature)
+        };
+        match reached {
+            Some(t) => {
                 #[expect(clippy::manual_clamp, reason = "max makes a number of a NaN")]
                 let nats = ((self.max - t) / self.temperature).max(1e-3).min(1e3);
                 *spread = nats;
+                low = low.max(t);
             }
-            low = low.max(t);
-        } else if low == f32::MIN && self.row.len() > capacity {
-            return false;
+            None if low == f32::MIN && self.row.len() > capacity => return false,
+            None => {}
         }
-        if !pack(*isa, self.row, traces, low, capacity, packed) {
+        if !self.pack(low) {
             return false;
         }
         self.selected =
-            if low <= self.floor { Selected::All } else { Selected::Largest { need, low } };
-        self.weigh_packed();
+            if low <= self.floor { Selected::All } else { Selected::Largest { aim, low } };
         true
+    }
+
+    /// Packs and weighs what reaches `low`. False where that is too much.
+    fn pack(&mut self, low: f32) -> bool {
+        let Sampler { isa, traces, packed, .. } = &mut *self.sampler;
+        let all = pack(*isa, self.row, traces, low, capacity(self.row.len()), packed);
+        if all {
+            self.weigh_packed();
+        }
+        all
     }
 
     fn weigh_packed(&mut self) {
         let Sampler { isa, packed, weights, .. } = &mut *self.sampler;
-        let values = packed.values();
+        let values = packed.padded();
         weigh(*isa, values, self.scale, self.max, &mut weights[..values.len()]);
     }
 
     /// The boundary, where it lies among the packed elements.
     fn among_packed(&mut self, rule: Rule) -> Result<Option<Boundary>, Unsure> {
+        if let (true, Some(scanned)) = (rule.is_by_mass(), self.scanned) {
+            // The packed elements' own masses are exact: only the others' are in doubt.
+            let Sampler { isa, packed, weights, .. } = &*self.sampler;
+            let values = packed.padded();
+            let (above, at) = above_and_at(*isa, values, weights, f32::MIN);
+            let all = above.plus(at).mass;
+            let known = scanned.knowing(*isa, values, self.scale, f32::MIN, at.count, all);
+            self.normaliser = Total::Within(known);
+        }
         let verdict = rule.verdict(self.normaliser);
         let complete = matches!(self.selected, Selected::All);
-        match self.cut_off(Weighed::default(), complete, verdict) {
+        let aim = rule.aim(self.normaliser);
+        match self.cut_off(Weighed::default(), complete, aim, verdict) {
             Found::At(lowest) => Boundary::new(lowest, self.together, verdict).map(Some),
             Found::Below(_) | Found::Above => Ok(None),
             Found::Unsure => Err(Unsure),
@@ -330,14 +391,33 @@ impl<'a> Search<'a> {
         &mut self,
         above: Weighed,
         complete: bool,
+        aim: Aim,
         verdict: impl Fn(Weighed) -> Verdict,
     ) -> Found {
-        let Sampler { packed, weights, work, .. } = &mut *self.sampler;
-        cut_off(packed.values(), weights, above, complete, verdict, work)
+        let Sampler { isa, packed, weights, work, .. } = &mut *self.sampler;
+        let aim = Aim {
+            count: aim.count.saturating_sub(above.count),
+            mass: aim.mass - above.mass.to_f64(),
+        };
+        cut_off(*isa, packed.padded(), weights, above, complete, aim, verdict, work)
+    }
+
+    /// The next rung: the normaliser with a narrower bound.
+    fn climb(&mut self) {
+        if self.rung == Rung::Quick && self.scanned.is_some() {
+            self.rung = Rung::Close;
+            let Sampler { isa, traces, .. } = &mut *self.sampler;
+            let how = Some((self.scale, Exponential::Close));
+            let scanned = scan(*isa, self.row, how, false, traces);
+            self.scanned = scanned.and_then(|scanned| scanned.normaliser);
+        } else {
+            self.exact_total();
+        }
     }
 
     /// Makes the normaliser exact, where it is not yet.
     fn exact_total(&mut self) {
+        (self.rung, self.scanned) = (Rung::Exact, None);
         if !matches!(self.normaliser, Total::Exact(_)) {
             let Sampler { isa, traces, block_masses, .. } = &mut *self.sampler;
             let (row, scale, max) = (self.row, self.scale, self.max);
@@ -354,9 +434,9 @@ impl<'a> Search<'a> {
         let mut open = Open { lower: self.floor, upper: self.max, ..Open::default() };
         if let Selected::Largest { low, .. } = self.selected {
             // The largest elements were looked at, and are all kept.
-            let weights = &self.sampler.weights[..self.sampler.packed.values().len()];
-            let mass = weights.iter().fold(Mass::ZERO, |sum, &w| sum.plus(Mass::of_weight(w)));
-            open.below(low, Weighed { count: weights.len() as u64, mass });
+            let Sampler { isa, packed, weights, .. } = &*self.sampler;
+            let (above, at) = above_and_at(*isa, packed.padded(), weights, f32::MIN);
+            open.below(low, above.plus(at));
         }
         self.selected = Selected::Nothing;
         for attempt in 0.. {
@@ -379,6 +459,7 @@ impl<'a> Search<'a> {
             };
             let found = pass((low, high));
             self.normaliser = Total::Exact(found.total);
+            (self.rung, self.scanned) = (Rung::Exact, None);
             let verdict = rule.verdict(self.normaliser);
             let all_above = Boundary {
                 lowest: Lowest { value: self.floor, above: found.above, ties: Weighed::default() },
@@ -393,7 +474,7 @@ impl<'a> Search<'a> {
             }
             let outcome = if found.packed {
                 self.weigh_packed();
-                self.cut_off(found.above, low <= self.floor, verdict)
+                self.cut_off(found.above, low <= self.floor, rule.aim(self.normaliser), verdict)
             } else if low == high {
                 // More ties than fit; but they all weigh the same, and need not be packed.
                 let with_ties = pass((f32::INFINITY, high.next_down())).above;
@@ -431,9 +512,12 @@ impl<'a> Search<'a> {
     /// A bracket that should hold the cut, from a sample of the elements that are open.
     fn bracket(&mut self, rule: Rule, attempt: usize, open: Open) -> Option<(f32, f32)> {
         let Sampler { isa, sample, weights, work, .. } = &mut *self.sampler;
+        let isa = *isa;
         let share = sample_row(self.row, attempt, open, sample);
+        let elements = sample.len();
+        sample.resize(elements.next_multiple_of(16), f32::NEG_INFINITY);
         let weights = &mut weights[..sample.len()];
-        weigh(*isa, sample, self.scale, self.max, weights);
+        weigh(isa, sample, self.scale, self.max, weights);
         let sampled: f64 = weights.iter().sum();
         if sampled == 0.0 {
             return None;
@@ -453,7 +537,8 @@ impl<'a> Search<'a> {
         let mut find = |count: f64, mass: f64| {
             let keep = |a: Weighed| (a.count as f64) < count && a.mass.to_f64() < mass;
             let verdict = |a| if keep(a) { Verdict::Keep } else { Verdict::Drop };
-            match cut_off(sample, weights, Weighed::default(), false, verdict, work) {
+            let aim = Aim { count: count.max(0.0).ceil() as u64, mass };
+            match cut_off(isa, sample, weights, Weighed::default(), false, aim, verdict, work) {
                 Found::At(lowest) => lowest.value,
                 Found::Below(_) => open.lower,
                 Found::Above | Found::Unsure => open.upper,
@@ -472,7 +557,7 @@ impl<'a> Search<'a> {
         let (above, below) = (mass[0] / sampled, mass[1] / sampled);
         let spread = (below * below * squares[0] + above * above * squares[1]).sqrt();
         let mass_margin = 3.0 * spread;
-        let count_margin = 3.0 * (count * (1.0 - count / sample.len() as f64)).sqrt() + 4.0;
+        let count_margin = 3.0 * (count * (1.0 - count / elements as f64)).sqrt() + 4.0;
         let high = find(want_count - count_margin, want_mass - mass_margin);
         let low = find(want_count + count_margin, want_mass + mass_margin);
         (low <= high).then_some((low, high))
@@ -524,5 +609,5 @@ pub(crate) const SAMPLE: usize = 16 * SAMPLE_VECTORS;
 
 /// Room for packed elements, of 16 bytes each, in a row of `len` logits of 4 bytes each.
 pub(crate) fn capacity(len: usize) -> usize {
-    (len / 4).max(2 * LIMIT)
+    (len / 5).max(2 * LIMIT)
 }

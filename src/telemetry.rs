@@ -4,7 +4,6 @@ use topmass_kernels::Scale;
 use topmass_kernels::entropy::spread;
 
 use crate::sampler::with_thread_sampler;
-use crate::search::LIMIT;
 use crate::{Draw, Error, Kept, Params, Sampler};
 
 /// One step, looked at without a draw.
@@ -80,6 +79,25 @@ impl Sampler {
             mass_error,
             divergence: -libm::log(retained_mass) + 0.0,
         })
+    }
+}
+
+impl Sampler {
+    /// How many cuts each rung of the proof decided so far: those of `top_p` of the row's mass, and
+    /// draws without a cut. A cut by `top_k` or `min_p` alone needs no rung, and is not counted.
+    ///
+    /// ```
+    /// # use topmass::{Params, Sampler};
+    /// # use rand_xoshiro::{Xoshiro256PlusPlus, rand_core::SeedableRng};
+    /// # let mut rng = Xoshiro256PlusPlus::seed_from_u64(42);
+    /// let mut sampler = Sampler::new();
+    /// sampler.sample(&[3.0, 1.0, 0.0], Params::default().with_top_p(0.9), &mut rng)?;
+    /// assert_eq!(sampler.rungs().quick, 1);
+    /// # Ok::<(), topmass::Error>(())
+    /// ```
+    #[must_use]
+    pub fn rungs(&self) -> Rungs {
+        self.rungs
     }
 }
 
@@ -354,37 +372,33 @@ impl Sizes {
     }
 }
 
-/// What a sampler learns from the rows it saw: how many elements to select first. It is the 0.99
-/// quantile of the nucleus sizes, not their mean, which rare open steps pull up and which half of
-/// a skewed lot can still exceed. Taken anew after every few rows, not after each.
-#[derive(Clone, Debug)]
-pub(crate) struct Seen {
-    sizes: Sizes,
-    first: usize,
+/// What proved a cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rung {
+    Quick,
+    Close,
+    Exact,
 }
 
-impl Seen {
-    /// Rows between two looks.
-    const ROWS: u64 = 64;
-
-    pub(crate) fn record(&mut self, size: u32) {
-        self.sizes.record(size);
-        if self.sizes.len.is_multiple_of(Seen::ROWS)
-            && let Some(p99) = self.sizes.quantile(0.99)
-        {
-            self.first = (p99 as usize).clamp(64, LIMIT);
-        }
-    }
-
-    pub(crate) fn first(&self) -> usize {
-        self.first
-    }
+/// How many cuts by mass (and draws over the whole row) each rung decided, since a [`Sampler`] was
+/// made. See [`Sampler::rungs`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rungs {
+    /// By the quick exponential for what is not kept: one reading of the row.
+    pub quick: u64,
+    /// By the close exponential: a second reading, where a cut left the first one's bound.
+    pub close: u64,
+    /// By weighing the row in `f64`.
+    pub exact: u64,
 }
 
-impl Default for Seen {
-    fn default() -> Self {
-        let counts = vec![0; BUCKETS]; // now, not while sampling
-        Seen { sizes: Sizes { counts, ..Sizes::default() }, first: 256 }
+impl Rungs {
+    pub(crate) fn record(&mut self, rung: Rung) {
+        *match rung {
+            Rung::Quick => &mut self.quick,
+            Rung::Close => &mut self.close,
+            Rung::Exact => &mut self.exact,
+        } += 1;
     }
 }
 
@@ -406,20 +420,5 @@ mod tests {
             }
         }
         assert!((0..BUCKETS).all(|b| bucket(middle(b)) == b));
-    }
-
-    #[test]
-    fn the_first_selection_follows_the_p99_and_not_the_mean() {
-        let mut seen = Seen::default();
-        assert_eq!(seen.first(), 256);
-        (0..63).for_each(|_| seen.record(2));
-        assert_eq!(seen.first(), 256);
-        seen.record(2);
-        assert_eq!(seen.first(), 64);
-        // 2 % of the rows keep 700 tokens: the mean stays below 20.
-        (0..640).for_each(|i| seen.record(if i % 50 == 0 { 700 } else { 2 }));
-        assert_eq!(seen.first(), 700);
-        (0..640).for_each(|_| seen.record(100_000));
-        assert_eq!(seen.first(), LIMIT);
     }
 }

@@ -658,6 +658,7 @@ fn any_params() -> impl Strategy<Value = Params> {
             min_p,
             ties: if flags[0] { Ties::LowestIndex } else { Ties::Together },
             mass_base: if flags[1] { MassBase::TopK } else { MassBase::FullRow },
+            exact_mass: flags[0] != flags[1],
             temperature_at: if flags[2] {
                 TemperatureAt::AfterCut
             } else {

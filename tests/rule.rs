@@ -101,6 +101,7 @@ fn any_choices() -> impl Strategy<Value = Params> {
         ties: if flags[2] { Ties::LowestIndex } else { Ties::Together },
         mass_base: if flags[3] { MassBase::TopK } else { MassBase::FullRow },
         temperature_at: if flags[4] { TemperatureAt::AfterCut } else { TemperatureAt::BeforeCut },
+        exact_mass: flags[4] && flags[2],
     })
 }
 

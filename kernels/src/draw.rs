@@ -47,7 +47,9 @@ pub fn split(
     packed.reset(capacity);
     block_masses.clear();
     block_masses.resize(blocks(row.len()), Mass::ZERO);
-    isa.run(SplitRow { row, scale, max, low, high, capacity, block_masses, packed })
+    let split = isa.run(SplitRow { row, scale, max, low, high, capacity, block_masses, packed });
+    packed.finish();
+    split
 }
 
 struct SplitRow<'a> {

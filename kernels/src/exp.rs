@@ -1,6 +1,7 @@
-//! `2^y` for `y <= 0`: once in `f32` for the normaliser, once in `f64` for everything that decides.
+//! `2^y`: twice in `f32` for the normaliser, quick and close; once in `f64` for everything that
+//! decides.
 //!
-//! Both reduce `y = n + f`, `|f| <= 1/2`, by adding a constant whose unit in the last place is 1
+//! All reduce `y = n + f`, `|f| <= 1/2`, by adding a constant whose unit in the last place is 1
 //! and which also carries the exponent's bias, so that a shift turns the sum into `2^n`. Below the
 //! smallest exponent the shifted bits are those of `+0.0`: weights underflow to zero, never to
 //! a subnormal, and `-inf` gives exactly zero.
@@ -8,11 +9,15 @@
 use crate::lanes::{Kernel, LANES, Lanes};
 use crate::tier::Isa;
 
-/// Minimax coefficients of `(2^f - 1) / f` on `[-1/2, 1/2]`, relative error of `2^f` below 9.2e-8.
-#[expect(clippy::approx_constant, reason = "near ln 2, and not it")]
-const POLY32: [f32; 5] = [0.693_147, 0.240_222_42, 0.055_507_337, 0.009_671_513, 0.001_326_472_7];
+/// Minimax coefficients of `2^f` on `[-1/2, 1/2]`, relative error 7.5e-5.
+const QUICK: [f32; 4] = [0.999_928_06, 0.693_260_97, 0.242_611_12, 0.055_171_67];
 
-/// The same to 2.3e-16.
+/// The same, with `(2^f - 1) / f` for its last five: relative error of `2^f` below 9.2e-8.
+#[expect(clippy::approx_constant, reason = "near ln 2, and not it")]
+const CLOSE: [f32; 6] =
+    [1.0, 0.693_147, 0.240_222_42, 0.055_507_337, 0.009_671_513, 0.001_326_472_7];
+
+/// `(2^f - 1) / f`, relative error of `2^f` below 2.3e-16.
 #[expect(clippy::excessive_precision, reason = "the digits that the minimax search gave")]
 const POLY64: [f64; 10] = [
     0.693_147_180_559_949_2,
@@ -81,52 +86,79 @@ impl Scale {
     pub(crate) fn error32(&self) -> f64 {
         (f64::from(self.scale32) / self.high - 1.0).abs()
     }
+
+    /// The integer nearest to `x * scale32`, of which an [`Exp32`] counts exponents; `None` where
+    /// it is too far from 0 for the reduction to be exact, or no number.
+    #[inline(always)]
+    pub(crate) fn origin(&self, x: f32) -> Option<f32> {
+        let origin = (x * self.scale32).round();
+        (origin.abs() <= ORIGIN_MAX).then_some(origin)
+    }
+
+    /// `2^(origin - max * scale32)`: turns weights counted from the origin of the largest logit
+    /// into shares of the largest weight. Relative error below 1e-15.
+    pub(crate) fn largest_unit(&self, origin: f32, max: f32) -> f64 {
+        // Exact: the product has 48 bits, and the difference is at most 1/2 and a little.
+        let y = f64::from(origin) - f64::from(max) * f64::from(self.scale32);
+        let p = POLY64.iter().rev().fold(0.0, |p, c| f64::mul_add(p, y, *c));
+        f64::mul_add(p, y, 1.0)
+    }
 }
 
-/// What [`exp32`] needs besides the row.
+/// `2^n` for `n` from -1022 to 0, 0 below.
+pub(crate) fn power_of_2(n: f32) -> f64 {
+    if n < -1022.0 { 0.0 } else { f64::from_bits(((1023.0 + n) as u64) << 52) }
+}
+
+/// Largest origin: up to there `floor` is within 1/8 of where its product with the scale should lie.
+const ORIGIN_MAX: f32 = 524_288.0;
+
+/// `2^(x * scale - origin)` in `f32`, quick (`CLOSELY` false) or close.
 #[derive(Clone, Copy)]
-pub(crate) struct Exp32<L: Lanes> {
+pub(crate) struct Exp32<L: Lanes, const CLOSELY: bool> {
     scale: L::F,
     floor: L::F,
     magic: L::F,
-    one: L::F,
 }
 
-impl<L: Lanes> Exp32<L> {
+impl<L: Lanes, const CLOSELY: bool> Exp32<L, CLOSELY> {
+    /// `origin` comes from [`Scale::origin`], for a scale that [`Scale::fits_f32`].
     #[inline(always)]
-    pub(crate) fn new(l: L, scale: &Scale) -> Self {
+    pub(crate) fn new(l: L, scale: &Scale, origin: f32) -> Self {
         Exp32 {
             scale: l.splat(scale.scale32),
-            floor: l.splat(-127.0 / scale.scale32),
-            magic: l.splat(MAGIC32),
-            one: l.splat(1.0),
+            floor: l.splat((origin - 127.0) / scale.scale32),
+            // Both are integers, and the difference is below 2^24.
+            magic: l.splat(MAGIC32 - origin),
         }
     }
 
-    /// `2^((x - reference) * scale)` for `x <= reference`; NaN where `x - reference` is NaN.
+    /// The weight of `x`, where `x * scale - origin` is below 127; NaN where `x` is.
     ///
-    /// Relative error at most `EXP32_ERROR + y * ln 2 * (2^-24 + error32)`, `y` the absolute value
-    /// of the exponent: the subtraction and the scale are each rounded once, the reduction is
-    /// fused. Exponents below -126.5 give 0.
+    /// Relative error at most [`error`](Self::ERROR) and `y * ln 2 * error32`, `y` the absolute
+    /// value of `x * scale`: the reduction is fused, and rounds but `f`. Exponents below -126.5
+    /// give 0. Weights for different origins are the same numbers times a power of two.
     #[inline(always)]
-    pub(crate) fn weight(&self, l: L, x: L::F, reference: L::F) -> L::F {
-        let d = l.max(self.floor, l.sub(x, reference));
-        let t = l.fma(d, self.scale, self.magic);
-        let minus_n = l.sub(self.magic, t);
-        let f = l.fma(d, self.scale, minus_n);
-        let mut p = l.splat(POLY32[4]);
-        for c in POLY32[..4].iter().rev() {
+    pub(crate) fn weight(&self, l: L, x: L::F) -> L::F {
+        let x = l.max(self.floor, x);
+        let t = l.fma(x, self.scale, self.magic);
+        let f = l.fma(x, self.scale, l.sub(self.magic, t));
+        let coefficients: &[f32] = if CLOSELY { &CLOSE } else { &QUICK };
+        let [rest @ .., highest] = coefficients else { unreachable!("both have some") };
+        let mut p = l.splat(*highest);
+        for c in rest.iter().rev() {
             p = l.fma(p, f, l.splat(*c));
         }
-        let p = l.fma(p, f, self.one);
         l.mul(p, l.shl23(t))
     }
-}
 
-/// Bound on the relative error of `2^f` in [`Exp32::weight`], the reduction included: polynomial
-/// 9.2e-8, the last step's rounding 6e-8, the steps before it 1.7e-8, coefficients 9e-9, `f` rounded
-/// to 2^-26 1e-8: 1.88e-7. `exp32_is_within_its_bound_everywhere` tries every exponent: 1.64e-7.
-pub(crate) const EXP32_ERROR: f64 = 2e-7;
+    /// Bound on the relative error of `2^f`, the reduction included.
+    ///
+    /// Close: polynomial 9.2e-8, the last step's rounding 6e-8, the steps before it 1.7e-8,
+    /// coefficients 9e-9, `f` rounded to 2^-26 1e-8: 1.88e-7. Quick: polynomial 7.48e-5, and 1e-7
+    /// for the rest. `exp32_is_within_its_bound_everywhere` tries every exponent: 1.64e-7, 7.49e-5.
+    pub(crate) const ERROR: f64 = if CLOSELY { 2e-7 } else { 7.5e-5 };
+}
 
 /// What [`exp64`](Exp64::weight) needs besides the row.
 #[derive(Clone, Copy)]
@@ -235,17 +267,21 @@ mod tests {
     use crate::lanes::Vector;
     use crate::lanes::laws::{Random, tiers};
 
-    struct Weigh32<'a>(&'a [Vector], Scale, &'a mut [Vector]);
+    struct Weigh32<'a, const CLOSELY: bool>(&'a [Vector], Scale, &'a mut [Vector]);
 
-    impl Kernel for Weigh32<'_> {
+    impl<const CLOSELY: bool> Kernel for Weigh32<'_, CLOSELY> {
         type Output = ();
         #[inline(always)]
         fn run<L: Lanes>(self, l: L) {
-            let exp = Exp32::new(l, &self.1);
+            let exp = Exp32::<L, CLOSELY>::new(l, &self.1, 0.0);
             for (x, out) in self.0.iter().zip(self.2) {
-                l.store(exp.weight(l, l.load(x), l.splat(0.0)), out);
+                l.store(exp.weight(l, l.load(x)), out);
             }
         }
+    }
+
+    fn error<const CLOSELY: bool>() -> f64 {
+        Exp32::<crate::lanes::Portable, CLOSELY>::ERROR
     }
 
     /// `2^y`, `y` a `f32`, to a few units of 2^-52: the difference to the nearest integer is exact.
@@ -255,7 +291,7 @@ mod tests {
 
     /// The largest relative error over the exponents with these bits, on every tier, which must
     /// agree bit for bit. The scale is 1, so that the argument is not rounded.
-    fn worst(bits: impl Iterator<Item = u32>) -> f64 {
+    fn worst<const CLOSELY: bool>(bits: impl Iterator<Item = u32>) -> f64 {
         let scale = Scale { high: 1.0, low: 0.0, scale32: 1.0 };
         let mut worst = 0.0f64;
         let all: Vec<f32> = bits.map(f32::from_bits).collect();
@@ -266,7 +302,7 @@ mod tests {
             let mut first: Option<Vec<Vector>> = None;
             for isa in tiers() {
                 let mut w = vec![[0.0; LANES]; x.len()];
-                isa.run(Weigh32(x, scale, &mut w));
+                isa.run(Weigh32::<CLOSELY>(x, scale, &mut w));
                 let want = first.get_or_insert_with(|| w.clone());
                 assert!(*want == w, "tier {} differs", isa.tier());
             }
@@ -275,7 +311,7 @@ mod tests {
                 if y >= -126.0 {
                     worst = worst.max((f64::from(w) / exact(y) - 1.0).abs());
                 } else {
-                    assert!(w == 0.0 || (f64::from(w) / exact(y) - 1.0).abs() < EXP32_ERROR);
+                    assert!(w == 0.0 || (f64::from(w) / exact(y) - 1.0).abs() < error::<CLOSELY>());
                     assert!(y >= -127.0 || w == 0.0, "2^{y} = {w}");
                 }
             }
@@ -286,30 +322,80 @@ mod tests {
     const ZERO: u32 = 0x8000_0000;
     const MINUS_140: u32 = 0xc30c_0000;
 
+    fn check<const CLOSELY: bool>(parts: impl Iterator<Item = (u32, usize)>) {
+        let all = parts.map(|(from, step)| {
+            let end = if step == 1 { (from + PART).min(MINUS_140 + 1) } else { MINUS_140 + 1 };
+            worst::<CLOSELY>((from..end).step_by(step))
+        });
+        let worst = all.fold(0.0, f64::max);
+        println!("largest relative error {worst:e}, closely: {CLOSELY}");
+        assert!(worst < error::<CLOSELY>());
+    }
+
+    const PART: u32 = 1 << 22;
+
     #[test]
     fn exp32_is_within_its_bound() {
-        let worst = worst((ZERO..=MINUS_140).step_by(997));
-        println!("largest relative error {worst:e}");
-        assert!(worst < EXP32_ERROR);
+        check::<true>([(ZERO, 997)].into_iter());
+        check::<false>([(ZERO, 997)].into_iter());
     }
 
     #[test]
     #[ignore = "every f32 from -0 to -140: about a minute in release"]
     fn exp32_is_within_its_bound_everywhere() {
-        let step = 1 << 22;
-        let parts = (ZERO..=MINUS_140).step_by(step);
-        let worst = parts.map(|from| worst(from..(from + step as u32).min(MINUS_140 + 1)));
-        let worst = worst.fold(0.0, f64::max);
-        println!("largest relative error {worst:e}");
-        assert!(worst < EXP32_ERROR);
+        let parts = (ZERO..=MINUS_140).step_by(PART as usize).map(|from| (from, 1));
+        check::<true>(parts.clone());
+        check::<false>(parts);
+    }
+
+    /// The same weight, counted from anywhere: also where the sum of all is, and the head is not.
+    #[test]
+    fn an_origin_is_a_power_of_two() {
+        struct At<'a>(&'a [Vector], Scale, f32, &'a mut [Vector]);
+        impl Kernel for At<'_> {
+            type Output = ();
+            #[inline(always)]
+            fn run<L: Lanes>(self, l: L) {
+                let exp = Exp32::<L, false>::new(l, &self.1, self.2);
+                for (x, out) in self.0.iter().zip(self.3) {
+                    l.store(exp.weight(l, l.load(x)), out);
+                }
+            }
+        }
+        let mut random = Random(8);
+        for temperature in [1.0, 0.7, 0.01, 30.0] {
+            let scale = Scale::new(temperature);
+            for base in [0.0f32, -20.0, 1000.0, 3600.0] {
+                let mut at = |_| base - temperature * (30.0 * random.unit()) as f32;
+                let x: [Vector; 4] = std::array::from_fn(|_| std::array::from_fn(&mut at));
+                let origin = scale.origin(base).expect("near enough");
+                for isa in tiers() {
+                    let (mut near, mut far) = ([[0.0; LANES]; 4], [[0.0; LANES]; 4]);
+                    isa.run(At(&x, scale, origin, &mut near));
+                    isa.run(At(&x, scale, origin - 60.0, &mut far));
+                    assert_eq!(near.map(|x| x.map(|w| w * f32::powi(2.0, 60))), far);
+                    let largest = scale.largest_unit(origin, base);
+                    for (x, w) in x.as_flattened().iter().zip(near.as_flattened()) {
+                        let exact =
+                            ((f64::from(*x) - f64::from(base)) / f64::from(temperature)).exp();
+                        let error = (f64::from(*w) * largest / exact - 1.0).abs();
+                        assert!(error < error_quick() + 45.0 * scale.error32(), "{error:e}");
+                    }
+                }
+            }
+        }
+    }
+
+    fn error_quick() -> f64 {
+        error::<false>()
     }
 
     #[test]
     fn exp32_makes_nan_of_nan_and_nothing_of_minus_infinity() {
-        let x = [[f32::NAN; LANES], [f32::NEG_INFINITY; LANES], [f32::INFINITY; LANES]];
+        let x = [[f32::NAN; LANES], [f32::NEG_INFINITY; LANES], [0.0; LANES]];
         for isa in tiers() {
             let mut w = [[9.0; LANES]; 3];
-            isa.run(Weigh32(&x, Scale::new(1.0), &mut w));
+            isa.run(Weigh32::<false>(&x, Scale::new(1.0), &mut w));
             assert!(w[0].iter().all(|w| w.is_nan()));
             assert_eq!(w[1], [0.0; LANES]);
         }

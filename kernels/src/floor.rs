@@ -40,7 +40,10 @@ impl Kernel for BareMax<'_> {
     }
 }
 
-/// The sum of `exp((x - max) / T)`, `f32` within a block, with the best exponential of the crate.
+/// The sum of `exp((x - max) / T)`, `f32` within 128 elements, with the crate's close exponential.
+///
+/// # Panics
+/// Where `max / T` is beyond 3e5 or so.
 ///
 /// ```
 /// use topmass_kernels::{Isa, Scale, Tier, floor::bare_exp_sum};
@@ -49,13 +52,14 @@ impl Kernel for BareMax<'_> {
 /// ```
 #[must_use]
 pub fn bare_exp_sum(isa: Isa, row: &[f32], scale: &Scale, max: f32) -> f64 {
-    isa.run(BareExpSum { row, scale, max })
+    let origin = scale.origin(max).expect("a maximum that f32 can count from");
+    isa.run(BareExpSum { row, scale, origin }) * scale.largest_unit(origin, max)
 }
 
 struct BareExpSum<'a> {
     row: &'a [f32],
     scale: &'a Scale,
-    max: f32,
+    origin: f32,
 }
 
 impl Kernel for BareExpSum<'_> {
@@ -63,18 +67,15 @@ impl Kernel for BareExpSum<'_> {
 
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) -> f64 {
-        let exp = Exp32::new(l, self.scale);
+        let exp = Exp32::<L, true>::new(l, self.scale, self.origin);
         let mut padded = [0.0; BLOCK];
         let row = Blocks::new(self.row, &mut padded);
-        let max = l.splat(self.max);
-        let mut total = 0.0;
+        let mut total = l.splat_d(0.0);
         for b in 0..blocks(self.row.len()) {
-            let mut sum = l.splat(0.0);
             for chunk in row.get(b) {
-                sum = l.add(sum, sum8(l, &exp, chunk, max));
+                total = l.add_d(total, l.widen(sum8(l, &exp, chunk)));
             }
-            total += l.reduce_add(sum);
         }
-        total
+        l.reduce_add(total)
     }
 }

@@ -80,6 +80,8 @@ pub(crate) trait Lanes: Copy {
     fn widen(self, a: Self::F) -> Self::D;
     /// `a as f32`, rounded to nearest even.
     fn narrow(self, a: Self::D) -> Self::F;
+    /// Lane `i` is `x[i]`.
+    fn load_d(self, x: &[f64; LANES]) -> Self::D;
     /// `out[i]` is lane `i`.
     fn store_d(self, x: Self::D, out: &mut [f64; LANES]);
     /// Every lane is `x`.
@@ -120,11 +122,11 @@ pub(crate) trait Lanes: Copy {
         x[0]
     }
 
-    /// The sum of the lanes in `f64`, by halves: `i + (i + 8)`, then 4, 2, 1 apart.
+    /// The sum of the lanes, by halves: `i + (i + 8)`, then 4, 2, 1 apart.
     #[inline(always)]
-    fn reduce_add(self, a: Self::F) -> f64 {
+    fn reduce_add(self, a: Self::D) -> f64 {
         let mut x = [0.0; LANES];
-        self.store_d(self.widen(a), &mut x);
+        self.store_d(a, &mut x);
         let mut width = LANES / 2;
         while width > 0 {
             for i in 0..width {

@@ -1,16 +1,21 @@
 //! One trip through memory: maxima, and the normaliser with a proved bound.
 //!
 //! ```text
-//! for each block of 1,024:              (4 KiB: it is read from memory once, and stays in L1)
+//! origin = the first block's maximum, in units of the exponent
+//! for each block of 1,024:
 //!     the maxima of its groups, kept    (16 groups of 8 per chunk, 16 of 64 per block)
-//!     reference = max(reference, the block's maximum)
-//!     sum of exp((x - reference) / T)   (f32 within the block)
-//! normaliser = sum over blocks of sum * exp((reference - max) / T)   (f64)
+//!     sum of 2^(x scale - origin)       (f32 within 8 elements of a lane, f64 beyond)
+//!     a maximum far beyond the origin becomes the origin, and the block is summed anew
+//! normaliser = sum over blocks of sum * 2^(the block's origin - max * scale)
 //! ```
+//! An origin is an integer: to count from another changes no bit of a weight but its exponent, and
+//! so the maximum need not be known beforehand.
 
-use crate::exp::{EXP32_ERROR, Exp32, Scale, weigh};
-use crate::lanes::{Kernel, LANES, Lanes, Vector};
+use crate::exp::{Exp32, Scale, power_of_2};
+use crate::fixed::Mass;
+use crate::lanes::{Kernel, LANES, Lanes, Portable, Vector};
 use crate::row::{BLOCK, Blocks, Chunk, blocks};
+use crate::threshold::{Weighed, Weights, sum_above_and_at};
 use crate::tier::Isa;
 
 /// What a scan leaves behind for the later stages. Reused from row to row: it allocates only
@@ -21,10 +26,12 @@ pub struct Traces {
     pub(crate) chunk_max: Vec<[Vector; 8]>,
     /// Per block, 16 maxima of 64 elements each.
     pub(crate) block_max: Vec<Vector>,
-    /// Per block, the maximum up to it.
-    reference: Vec<f32>,
+    /// Per block, the origin that its exponents were counted from.
+    origin: Vec<f32>,
     /// Per block, its mass relative to the row's maximum.
     block_mass: Vec<f64>,
+    /// Room for weights of the maxima.
+    pub(crate) weights: Vec<Vector>,
 }
 
 impl Traces {
@@ -40,9 +47,19 @@ impl Traces {
         let n = blocks(len);
         self.chunk_max.resize(n, [[0.0; LANES]; 8]);
         self.block_max.resize(n, [0.0; LANES]);
-        self.reference.resize(n, 0.0);
+        self.origin.resize(n, 0.0);
         self.block_mass.resize(n, 0.0);
+        self.weights.resize(8 * n, [0.0; LANES]);
     }
+}
+
+/// Which of the two exponentials in `f32`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exponential {
+    /// Within 7.5e-5, at little more than the price of reading the row.
+    Quick,
+    /// Within 2e-7.
+    Close,
 }
 
 /// The sum of all weights `exp((x - max) / T)`.
@@ -52,7 +69,63 @@ pub struct Normaliser {
     pub value: f64,
     /// Proved absolute bound on it.
     pub error: f64,
+    /// The part of the bound that is each weight's own: relative.
+    exponential: f64,
+    /// The rest of it.
+    rest: f64,
+    /// The origin of the row's maximum, and what brings weights counted from there to its unit.
+    origin: f32,
+    unit: f64,
 }
+
+impl Normaliser {
+    /// The same, better known by the exact mass of some elements: only the others' weights are
+    /// still in doubt. The elements are those `above` and `ties` of those at a value, as
+    /// [`above_and_at`](crate::threshold::above_and_at) found them; all of them are in `values`,
+    /// which is filled up to whole vectors.
+    ///
+    /// ```
+    /// use topmass_kernels::{Isa, Scale, Tier, weigh};
+    /// use topmass_kernels::scan::{Exponential, Traces, scan};
+    /// use topmass_kernels::threshold::above_and_at;
+    /// let isa = Isa::new(Tier::detected()).unwrap();
+    /// let row: Vec<f32> = (0..400).map(|i| -(i as f32)).collect();
+    /// let scale = Scale::new(1.0);
+    /// let how = Some((&scale, Exponential::Quick));
+    /// let z = scan(isa, &row, how, false, &mut Traces::default()).unwrap().normaliser.unwrap();
+    /// let (head, mut weights) = (&row[..16], [0.0; 16]);
+    /// weigh(isa, head, &scale, 0.0, &mut weights);
+    /// let (above, at) = above_and_at(isa, head, &weights, -9.0);
+    /// let better = z.knowing(isa, head, &scale, -9.0, at.count, above.plus(at).mass);
+    /// let all = 1.0 / (1.0 - (-1.0f64).exp());
+    /// assert!(better.error < z.error / 50.0 && (better.value - all).abs() <= better.error);
+    /// ```
+    #[must_use]
+    pub fn knowing(
+        self,
+        isa: Isa,
+        values: &[f32],
+        scale: &Scale,
+        lowest: f32,
+        ties: u64,
+        exact: Mass,
+    ) -> Normaliser {
+        let Normaliser { origin, .. } = self;
+        let (above, at) = if self.exponential == QUICK {
+            isa.run(Approximate::<false> { values, scale, origin, lowest })
+        } else {
+            isa.run(Approximate::<true> { values, scale, origin, lowest })
+        };
+        let head = above.mass.plus(at.mass.each_of(at.count).times(ties));
+        // The masses are halves, see there.
+        let others = (self.value - 2.0 * self.unit * head.to_f64()).max(0.0);
+        let error = self.exponential * others + self.rest;
+        Normaliser { value: exact.to_f64() + others, error, ..self }
+    }
+}
+
+const QUICK: f64 = Exp32::<Portable, false>::ERROR;
+const CLOSE: f64 = Exp32::<Portable, true>::ERROR;
 
 /// What a scan found.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,72 +134,91 @@ pub struct Scanned {
     pub max: f32,
     /// How many logits are not `-inf`; only where it was asked for.
     pub unmasked: usize,
-    /// The normaliser, where a scale was given.
+    /// The normaliser, where it was asked for and `f32` can tell it.
     pub normaliser: Option<Normaliser>,
 }
 
 /// Scans a row. `None` where it holds a NaN or `+inf`.
 ///
-/// With a `scale` (for which [`Scale::fits_f32`] holds), also the normaliser; with `count`, also
-/// how many logits are unmasked. `O(V)`, one read of the row.
+/// With a scale, also the normaliser, by the exponential named; with `count`, also how many
+/// logits are unmasked. `O(V)`, one read of the row.
 ///
 /// ```
-/// use topmass_kernels::{Isa, Scale, Tier, scan::{Traces, scan}};
+/// use topmass_kernels::{Isa, Scale, Tier, scan::{Exponential, Traces, scan}};
 /// let isa = Isa::new(Tier::detected()).unwrap();
 /// let row: Vec<f32> = (0..5000).map(|i| (i % 100) as f32 / 10.0).collect();
-/// let found = scan(isa, &row, Some(&Scale::new(1.0)), true, &mut Traces::default()).unwrap();
+/// let scale = Scale::new(1.0);
+/// let how = Some((&scale, Exponential::Close));
+/// let found = scan(isa, &row, how, true, &mut Traces::default()).unwrap();
 /// let exact: f64 = row.iter().map(|&x| (f64::from(x) - f64::from(found.max)).exp()).sum();
 /// let z = found.normaliser.unwrap();
 /// assert_eq!((found.max, found.unmasked), (9.9, 5000));
-/// assert!((z.value - exact).abs() <= z.error && z.error < 3e-6 * exact);
+/// assert!((z.value - exact).abs() <= z.error && z.error < 1e-6 * exact);
 /// ```
 pub fn scan(
     isa: Isa,
     row: &[f32],
-    scale: Option<&Scale>,
+    how: Option<(&Scale, Exponential)>,
     count: bool,
     traces: &mut Traces,
 ) -> Option<Scanned> {
     traces.resize(row.len());
-    let figures = match (scale, count) {
-        (Some(scale), true) => isa.run(Scan::<true, true> { row, scale, traces }),
-        (Some(scale), false) => isa.run(Scan::<true, false> { row, scale, traces }),
-        (None, true) => isa.run(Scan::<false, true> { row, scale: &Scale::new(1.0), traces }),
-        (None, false) => isa.run(Scan::<false, false> { row, scale: &Scale::new(1.0), traces }),
-    }?;
-    let normaliser = scale.map(|scale| {
-        // References lie at or below the maximum; those of blocks before the first unmasked
-        // token are -inf and weigh nothing, like the blocks themselves.
-        let mut factors = [0.0; 64];
-        let mut value = 0.0;
-        for (masses, references) in
-            traces.block_mass.chunks_mut(64).zip(traces.reference.chunks(64))
-        {
-            let factors = &mut factors[..masses.len()];
-            weigh(isa, references, scale, figures.max, factors);
-            for (mass, factor) in masses.iter_mut().zip(factors) {
-                *mass *= *factor;
-                value += *mass;
+    let how = how.filter(|(scale, _)| scale.fits_f32());
+    if let Some((scale, exponential)) = how {
+        let figures = match (exponential, count) {
+            (Exponential::Quick, _) => isa.run(Scan::<false, true> { row, scale, count, traces }),
+            (Exponential::Close, _) => isa.run(Scan::<true, true> { row, scale, count, traces }),
+        };
+        match figures {
+            Figures::Found { max, unmasked } => {
+                let normaliser = normaliser(row.len(), scale, exponential, max, traces);
+                return Some(Scanned { max, unmasked, normaliser });
             }
+            Figures::Unclean => return None,
+            Figures::TooFar => {}
         }
-        Normaliser { value, error: error_bound(value, row.len(), scale) }
-    });
-    Some(Scanned { max: figures.max, unmasked: figures.unmasked, normaliser })
+    }
+    match isa.run(Scan::<false, false> { row, scale: &Scale::new(1.0), count, traces }) {
+        Figures::Found { max, unmasked } => Some(Scanned { max, unmasked, normaliser: None }),
+        Figures::Unclean | Figures::TooFar => None,
+    }
 }
 
-/// Bound on the absolute error of a normaliser summed by [`Scan`], and of each partial sum.
+/// Brings the masses of the blocks to the unit of the largest weight, and adds them up.
+fn normaliser(
+    len: usize,
+    scale: &Scale,
+    exponential: Exponential,
+    max: f32,
+    traces: &mut Traces,
+) -> Option<Normaliser> {
+    let origin = scale.origin(max)?;
+    let unit = scale.largest_unit(origin, max);
+    let mut value = 0.0;
+    for (mass, &from) in traces.block_mass.iter_mut().zip(&traces.origin) {
+        *mass *= power_of_2(from - origin) * unit;
+        value += *mass;
+    }
+    let exponential = match exponential {
+        Exponential::Quick => QUICK,
+        Exponential::Close => CLOSE,
+    };
+    let rest = rest_of_error(value, len, scale);
+    Some(Normaliser { value, error: exponential * value + rest, exponential, rest, origin, unit })
+}
+
+/// Bound on the absolute error of a normaliser summed by [`Scan`], and of each partial sum, apart
+/// from the error of the exponential itself.
 ///
-/// A weight `2^-y` is off by `EXP32_ERROR + y * ln 2 * (2^-24 + error32)` of itself. The second
-/// part, summed over the row, needs the mean of `y` under the softmax, which is its entropy in
-/// bits less `log2 Z`, and so at most `log2 V`. The sum within a block adds 3 + 7 roundings
-/// (a tree of 8, then 8 in sequence from 0). 2 % pays for the products of errors and the `f64`
-/// steps; weights below 2^-126 were taken for 0.
-fn error_bound(value: f64, len: usize, scale: &Scale) -> f64 {
+/// A weight `2^-y` is off by `y * ln 2 * error32` of itself for the rounding of the scale. Summed
+/// over the row, that needs the mean of `y` under the softmax, which is its entropy in bits less
+/// `log2 Z`, and so at most `log2 V`. A tree of 8 in `f32` has 3 roundings. 2 % pays for the
+/// products of errors and the `f64` steps; weights below 2^-126 were taken for 0.
+fn rest_of_error(value: f64, len: usize, scale: &Scale) -> f64 {
     let ulp = f64::EPSILON * f64::powi(2.0, 28); // 2^-24
     let len = len as f64;
-    let argument = log2_above(len) * std::f64::consts::LN_2 * (ulp + scale.error32());
-    let relative = EXP32_ERROR + argument + 10.0 * ulp;
-    1.02 * relative * value + len * f64::powi(2.0, -126)
+    let argument = log2_above(len) * std::f64::consts::LN_2 * scale.error32();
+    1.02 * (argument + 3.0 * ulp) * value + len * f64::powi(2.0, -126)
 }
 
 /// An upper bound on `log2`, from the exponent alone.
@@ -135,72 +227,117 @@ fn log2_above(x: f64) -> f64 {
     f64::from(exponent + 1)
 }
 
-struct Figures {
-    max: f32,
-    unmasked: usize,
+enum Figures {
+    Found {
+        max: f32,
+        unmasked: usize,
+    },
+    /// There is a NaN or `+inf`.
+    Unclean,
+    /// Exponents are too far from 0 for `f32`, or there is a NaN or `+inf`.
+    TooFar,
 }
 
-struct Scan<'a, const EXP: bool, const COUNT: bool> {
+struct Scan<'a, const CLOSELY: bool, const EXP: bool> {
     row: &'a [f32],
     scale: &'a Scale,
+    count: bool,
     traces: &'a mut Traces,
 }
 
-impl<const EXP: bool, const COUNT: bool> Kernel for Scan<'_, EXP, COUNT> {
-    type Output = Option<Figures>;
+/// How far a block's maximum may lie beyond the origin before that moves, in binary places.
+const BEYOND: f32 = 64.0;
+
+impl<const CLOSELY: bool, const EXP: bool> Kernel for Scan<'_, CLOSELY, EXP> {
+    type Output = Figures;
 
     #[inline(always)]
-    fn run<L: Lanes>(self, l: L) -> Option<Figures> {
-        let exp = Exp32::new(l, self.scale);
+    fn run<L: Lanes>(self, l: L) -> Figures {
         let masked = l.splat(f32::NEG_INFINITY);
         let infinity = l.splat(f32::INFINITY);
         let mut padded = [0.0; BLOCK];
         let blocks = Blocks::new(self.row, &mut padded);
-        let mut max = f32::NEG_INFINITY;
+        let mut max = masked;
         let mut unmasked = 0;
         let mut total = 0.0;
         let mut clean = l.ge(masked, masked);
+        // The first maximum lies beyond this.
+        let mut origin = 0.0;
+        let mut exp = Exp32::<L, CLOSELY>::new(l, self.scale, origin);
+        let mut limit = masked;
 
         let traces = self.traces;
         let outs = traces.chunk_max.iter_mut().zip(&mut traces.block_max);
-        let outs = outs.zip(traces.reference.iter_mut().zip(&mut traces.block_mass));
-        for (b, ((chunk_max, block_max), (reference, block_mass))) in outs.enumerate() {
+        let outs = outs.zip(traces.origin.iter_mut().zip(&mut traces.block_mass));
+        for (b, ((chunk_max, block_max), (block_origin, block_mass))) in outs.enumerate() {
             let block = blocks.get(b);
-
             let mut largest = masked;
+            let mut sum = l.splat_d(0.0);
             for (chunk, out) in block.iter().zip(chunk_max) {
                 let group = max8(l, chunk);
                 l.store(group, out);
                 largest = l.max(largest, group);
-                if !EXP {
+                if EXP {
+                    sum = l.add_d(sum, l.widen(sum8(l, &exp, chunk)));
+                } else {
                     // The sum of exp would show NaN and +inf; without it they must be looked for.
                     for vector in chunk {
                         clean = l.and(clean, l.gt(infinity, l.load(vector)));
                     }
                 }
-                if COUNT {
+                if self.count {
                     unmasked += count_above(l, chunk, masked);
                 }
             }
             l.store(largest, block_max);
-            let largest = l.reduce_max(largest);
-            max = if largest > max { largest } else { max };
+            max = l.max(max, largest);
 
             if EXP {
-                *reference = max;
-                // With nothing but masked tokens so far, any finite reference makes them weigh 0.
-                let r = l.splat(if max == f32::NEG_INFINITY { 0.0 } else { max });
-                let mut sum = l.splat(0.0);
-                for chunk in block {
-                    sum = l.add(sum, sum8(l, &exp, chunk, r));
+                if l.bits(l.gt(largest, limit)) != 0 {
+                    let largest = l.reduce_max(largest);
+                    let Some(from) = self.scale.origin(largest) else { return Figures::TooFar };
+                    origin = from;
+                    exp = Exp32::new(l, self.scale, origin);
+                    limit = l.splat((origin + BEYOND) / self.scale.scale32);
+                    sum = l.splat_d(0.0);
+                    for chunk in block {
+                        sum = l.add_d(sum, l.widen(sum8(l, &exp, chunk)));
+                    }
                 }
+                *block_origin = origin;
                 *block_mass = l.reduce_add(sum);
                 total += *block_mass;
             }
         }
-        // A NaN or +inf makes its own difference to the reference, and so the total, NaN.
+        // A NaN makes its own weight NaN, and so the total; +inf is too far from any origin.
         let clean = if EXP { !f64::is_nan(total) } else { l.bits(clean) == 0xffff };
-        clean.then_some(Figures { max, unmasked })
+        if clean { Figures::Found { max: l.reduce_max(max), unmasked } } else { Figures::Unclean }
+    }
+}
+
+/// The approximate masses of elements, halved, counted from the origin of the row's maximum.
+struct Approximate<'a, const CLOSELY: bool> {
+    values: &'a [f32],
+    scale: &'a Scale,
+    origin: f32,
+    lowest: f32,
+}
+
+impl<const CLOSELY: bool> Kernel for Approximate<'_, CLOSELY> {
+    type Output = (Weighed, Weighed);
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) -> Self::Output {
+        // From one beyond the largest, so that no weight exceeds 1.
+        let exp = Exp32::<L, CLOSELY>::new(l, self.scale, self.origin + 1.0);
+        sum_above_and_at(l, self.values, exp, self.lowest)
+    }
+}
+
+impl<L: Lanes, const CLOSELY: bool> Weights<L> for Exp32<L, CLOSELY> {
+    #[inline(always)]
+    fn of(self, l: L, x: L::F, _: usize) -> L::D {
+        l.widen(self.weight(l, x))
     }
 }
 
@@ -221,19 +358,23 @@ fn max2<L: Lanes>(l: L, a: &Vector, b: &Vector) -> L::F {
 
 /// The sum of each lane's weights, by pairs, pairs of pairs and so on.
 #[inline(always)]
-pub(crate) fn sum8<L: Lanes>(
+pub(crate) fn sum8<L: Lanes, const CLOSELY: bool>(
     l: L,
-    exp: &Exp32<L>,
+    exp: &Exp32<L, CLOSELY>,
     [a, b, c, d, e, f, g, h]: &Chunk,
-    r: L::F,
 ) -> L::F {
-    let low = l.add(sum2(l, exp, a, b, r), sum2(l, exp, c, d, r));
-    l.add(low, l.add(sum2(l, exp, e, f, r), sum2(l, exp, g, h, r)))
+    let low = l.add(sum2(l, exp, a, b), sum2(l, exp, c, d));
+    l.add(low, l.add(sum2(l, exp, e, f), sum2(l, exp, g, h)))
 }
 
 #[inline(always)]
-fn sum2<L: Lanes>(l: L, exp: &Exp32<L>, a: &Vector, b: &Vector, r: L::F) -> L::F {
-    l.add(exp.weight(l, l.load(a), r), exp.weight(l, l.load(b), r))
+fn sum2<L: Lanes, const CLOSELY: bool>(
+    l: L,
+    exp: &Exp32<L, CLOSELY>,
+    a: &Vector,
+    b: &Vector,
+) -> L::F {
+    l.add(exp.weight(l, l.load(a)), exp.weight(l, l.load(b)))
 }
 
 /// How many elements exceed the lanes of `low`; quick where all do.

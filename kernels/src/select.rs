@@ -2,80 +2,167 @@
 
 use bytemuck::cast_mut;
 
+use crate::exp::{Exp32, Scale};
 use crate::lanes::{Kernel, LANES, Lanes, Vector};
 use crate::row::{BLOCK, Blocks, halfway};
 use crate::scan::Traces;
+use crate::threshold::Aim;
 use crate::tier::Isa;
 
-/// A threshold that at least `need` elements of the scanned row reach, found on the maxima of its
-/// groups; `f32::MIN` (which every unmasked element reaches) where there are too few groups.
+/// A threshold below which nothing is kept by a cut that aims at `aim`, as the maxima of groups
+/// tell: those that reach it are as many, or as heavy, by themselves. `None` where all of them are
+/// not, or where the exponents are too far from 0 for `f32` to weigh them.
 ///
-/// Looks at `V / 64` maxima (`V / 8` for a large `need`) about eight times. `spread` is where to look first: how far below the
-/// maximum such a threshold may lie. It changes the time and how many more elements than `need`
-/// reach the threshold, nothing else.
+/// Weighs `V / 64` maxima, or `V / 8` where those are too few, and looks at them about eight
+/// times. `spread` is where to look first: how far below the maximum such a threshold may lie. It
+/// changes the time and how far the threshold lies below the best one, nothing else; the weights
+/// are quick ones, so a mass may be missed by 1e-4 of itself.
 ///
 /// ```
-/// use topmass_kernels::{Isa, Tier, scan::{Traces, scan}, select::reach};
+/// use topmass_kernels::{Isa, Scale, Tier, scan::{Traces, scan}, select::reach, threshold::Aim};
 /// let isa = Isa::new(Tier::detected()).unwrap();
 /// let row: Vec<f32> = (0..100_000).map(|i| (i % 1000) as f32).collect();
 /// let mut traces = Traces::default();
 /// let max = scan(isa, &row, None, false, &mut traces).unwrap().max;
-/// let t = reach(isa, &traces, max, 200, 8.0);
+/// let aim = Aim { count: 200, mass: f64::INFINITY };
+/// let t = reach(isa, &mut traces, &Scale::new(1.0), max, aim, 8.0).unwrap();
 /// assert!(row.iter().filter(|&&x| x >= t).count() >= 200);
 /// ```
 #[must_use]
-pub fn reach(isa: Isa, traces: &Traces, max: f32, need: usize, spread: f32) -> f32 {
-    let coarse = &traces.block_max[..];
-    let maxima =
-        if 4 * need <= LANES * coarse.len() { coarse } else { traces.chunk_max.as_flattened() };
-    let count = |t: f32| isa.run(CountGe { maxima, t });
-    // Invariant: fewer than `need` groups reach `high`; at least `need` reach `low` once it is
-    // known to be enough.
-    let mut high = max.next_up();
-    let mut step = spread.max(max.abs() * f32::EPSILON).max(f32::MIN_POSITIVE);
-    let mut low = loop {
-        let t = (max - step).max(f32::MIN);
-        let n = count(t);
-        if n >= need {
-            if n <= 2 * need {
-                return t;
-            }
-            break t;
+pub fn reach(
+    isa: Isa,
+    traces: &mut Traces,
+    scale: &Scale,
+    max: f32,
+    aim: Aim,
+    spread: f32,
+) -> Option<f32> {
+    let origin = scale.origin(max).filter(|_| scale.fits_f32());
+    let aim = match origin {
+        _ if aim.mass == f64::INFINITY => aim,
+        // From one beyond the largest, as weights are counted below; f32 sums are a little off.
+        Some(origin) => {
+            Aim { mass: aim.mass / (2.0 * scale.largest_unit(origin, max)) * 1.0001, ..aim }
         }
-        if t == f32::MIN {
-            return f32::MIN;
-        }
-        high = t;
-        step *= 2.0;
+        None => return None,
     };
-    for round in 0..24 {
-        // The middle of the values is quick on real rows; the middle of the keys halves what is
-        // left on any.
-        let t = if round % 2 == 0 { low / 2.0 + high / 2.0 } else { halfway(low, high) };
-        if t <= low || t >= high {
-            break;
-        }
-        match count(t) {
-            n if n < need => high = t,
-            n if n <= 2 * need => return t,
-            _ => low = t,
-        }
-    }
-    low
+    let Traces { chunk_max, block_max, weights, .. } = traces;
+    let search = Reach { isa, scale, origin: origin.unwrap_or(0.0), max, aim, spread };
+    // Few groups would have to reach so far down that they let in too many others.
+    search
+        .among(block_max, weights, 4)
+        .or_else(|| search.among(chunk_max.as_flattened(), weights, 1))
 }
 
-struct CountGe<'a> {
+struct Reach<'a> {
+    isa: Isa,
+    scale: &'a Scale,
+    origin: f32,
+    max: f32,
+    aim: Aim,
+    spread: f32,
+}
+
+impl Reach<'_> {
+    /// The threshold among some maxima, where no more than one in `part` of them has to reach it.
+    fn among(&self, maxima: &[Vector], weights: &mut [Vector], part: u64) -> Option<f32> {
+        let &Reach { isa, scale, origin, max, aim, spread } = self;
+        let most = (maxima.len() * LANES) as u64 / part;
+        if aim.count > most && aim.mass == f64::INFINITY {
+            return None;
+        }
+        let by_mass = aim.mass < f64::INFINITY;
+        let weights = if by_mass {
+            let weights = &mut weights[..maxima.len()];
+            isa.run(WeighQuick { maxima, scale, origin: origin + 1.0, out: weights });
+            &*weights
+        } else {
+            &[]
+        };
+        let look = |t: f32| {
+            let (count, mass) = isa.run(SumGe { maxima, weights, t });
+            (count, count >= aim.count || mass >= aim.mass)
+        };
+        // Not enough groups reach `high`; enough reach `low` once it is known.
+        let (mut high, mut above_high) = (max.next_up(), 0);
+        let mut step = spread.max(max.abs() * f32::EPSILON).max(f32::MIN_POSITIVE);
+        let (mut low, mut above_low) = loop {
+            let t = (max - step).max(f32::MIN);
+            let (count, enough) = look(t);
+            if enough {
+                break (t, count);
+            }
+            if t == f32::MIN || count > most {
+                return None;
+            }
+            (high, above_high) = (t, count);
+            step *= 2.0;
+        };
+        for round in 0..24 {
+            // A few more than needed cost less than another look.
+            if above_low - above_high <= 8 + above_high / 4 {
+                break;
+            }
+            // The middle of the values is quick on real rows; the middle of the keys halves what
+            // is left on any.
+            let t = if round % 3 < 2 { low / 2.0 + high / 2.0 } else { halfway(low, high) };
+            if t <= low || t >= high {
+                break;
+            }
+            match look(t) {
+                (count, true) => (low, above_low) = (t, count),
+                (count, false) => (high, above_high) = (t, count),
+            }
+        }
+        (above_low <= most).then_some(low)
+    }
+}
+
+struct WeighQuick<'a> {
     maxima: &'a [Vector],
+    scale: &'a Scale,
+    origin: f32,
+    out: &'a mut [Vector],
+}
+
+impl Kernel for WeighQuick<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) {
+        let exp = Exp32::<L, false>::new(l, self.scale, self.origin);
+        for (x, out) in self.maxima.iter().zip(self.out) {
+            l.store(exp.weight(l, l.load(x)), out);
+        }
+    }
+}
+
+/// How many maxima reach a threshold, and how heavy they are where weights are given.
+struct SumGe<'a> {
+    maxima: &'a [Vector],
+    weights: &'a [Vector],
     t: f32,
 }
 
-impl Kernel for CountGe<'_> {
-    type Output = usize;
+impl Kernel for SumGe<'_> {
+    type Output = (u64, f64);
 
     #[inline(always)]
-    fn run<L: Lanes>(self, l: L) -> usize {
+    fn run<L: Lanes>(self, l: L) -> (u64, f64) {
         let t = l.splat(self.t);
-        self.maxima.iter().map(|x| l.bits(l.ge(l.load(x), t)).count_ones() as usize).sum()
+        let mut count = 0;
+        let mut mass = l.splat_d(0.0);
+        if self.weights.is_empty() {
+            for x in self.maxima {
+                count += u64::from(l.bits(l.ge(l.load(x), t)).count_ones());
+            }
+        }
+        for (x, w) in self.maxima.iter().zip(self.weights) {
+            let reached = l.ge(l.load(x), t);
+            count += u64::from(l.bits(reached).count_ones());
+            mass = l.add_d(mass, l.keep(reached, l.widen(l.load(w))));
+        }
+        (count, l.reduce_add(mass))
     }
 }
 
@@ -92,6 +179,12 @@ impl Packed {
     #[must_use]
     pub fn values(&self) -> &[f32] {
         &self.values[..self.len]
+    }
+
+    /// The logits, filled up with `-inf` to whole vectors.
+    #[must_use]
+    pub fn padded(&self) -> &[f32] {
+        &self.values[..self.len.next_multiple_of(LANES)]
     }
 
     /// Their positions in the row, ascending.
@@ -114,6 +207,11 @@ impl Packed {
     pub(crate) fn reset(&mut self, capacity: usize) {
         self.reserve(capacity);
         self.len = 0;
+    }
+
+    /// Fills up the last vector.
+    pub(crate) fn finish(&mut self) {
+        self.values[self.len..self.len.next_multiple_of(LANES)].fill(f32::NEG_INFINITY);
     }
 
     /// Appends the lanes of `x` that `m` names; false where `capacity` would be passed.
@@ -165,7 +263,9 @@ pub fn pack(
     packed: &mut Packed,
 ) -> bool {
     packed.reset(capacity);
-    isa.run(Pack { row, traces, low, capacity, packed })
+    let all = isa.run(Pack { row, traces, low, capacity, packed });
+    packed.finish();
+    all
 }
 
 struct Pack<'a> {
@@ -185,15 +285,18 @@ impl Kernel for Pack<'_> {
         let mut padded = [0.0; BLOCK];
         let blocks = Blocks::new(self.row, &mut padded);
         for (b, chunk_max) in self.traces.chunk_max.iter().enumerate() {
+            // Which chunks have such elements, without a branch on each: that would be a guess.
+            let mut chunks = 0;
             for (c, maxima) in chunk_max.iter().enumerate() {
-                if l.bits(l.ge(l.load(maxima), low)) == 0 {
-                    continue;
-                }
+                chunks |= u32::from(l.bits(l.ge(l.load(maxima), low)) != 0) << c;
+            }
+            while chunks != 0 {
+                let c = chunks.trailing_zeros() as usize;
+                chunks &= chunks - 1;
                 for (v, x) in blocks.get(b)[c].iter().enumerate() {
                     let x = l.load(x);
-                    let m = l.ge(x, low);
                     let first = b * BLOCK + (c * 8 + v) * LANES;
-                    if l.bits(m) != 0 && !self.packed.push(l, m, x, first, self.capacity) {
+                    if !self.packed.push(l, l.ge(x, low), x, first, self.capacity) {
                         return false;
                     }
                 }

@@ -1,12 +1,16 @@
-//! The cut-off among packed elements: buckets of the key, descended from the top.
+//! The cut-off among packed elements: a guess, and its proof.
 //!
 //! ```text
-//! above = what is known to lie above all of the elements
-//! range = the keys of the elements
-//! loop: add up count and mass per bucket of the range (256 of them, equal widths of key)
-//!       go down the buckets while the verdict at a bucket's end is Keep
-//!       the bucket where it no longer is holds the cut: it is the next range
-//! until it has few elements: sort those, go down value by value
+//! guess   halve the range of values, each time adding up count and mass above the middle in f64,
+//!         until few elements are left: sort those, go down one by one
+//! prove   the exact count and mass above the guess, and at it: the verdict above must be Keep,
+//!         below Drop
+//! else    (a guess that f64 sums put wrong)
+//!   range = the keys of the elements
+//!   loop: add up count and mass per bucket of the range (256 of them, equal widths of key)
+//!         go down the buckets while the verdict at a bucket's end is Keep
+//!         the bucket where it no longer is holds the cut: it is the next range
+//!   until it has few elements: sort those, go down value by value
 //! ```
 //! The bucket of a key is a shift: it is computed one way only, every element falls into exactly
 //! one, and a bucket may hold any number of ties. `O(n)` per level, at most four levels.
@@ -14,8 +18,10 @@
 use std::cmp::Reverse;
 use std::ops::RangeInclusive;
 
-use crate::fixed::Mass;
-use crate::row::{key, unkey};
+use crate::fixed::{Mass, MassLanes};
+use crate::lanes::{Kernel, LANES, Lanes, Vector};
+use crate::row::{BLOCK, halfway, key, unkey};
+use crate::tier::Isa;
 
 /// What a cut-off rule says of an element, from the count and the mass strictly above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,32 +98,59 @@ const FEW: usize = 24;
 pub struct Workspace {
     buckets: Vec<Weighed>,
     few: Vec<(u32, Mass)>,
+    guess: Vec<(f32, f64)>,
 }
 
 impl Default for Workspace {
     fn default() -> Self {
-        Workspace { buckets: Vec::with_capacity(BUCKETS as usize), few: Vec::with_capacity(FEW) }
+        Workspace {
+            buckets: Vec::with_capacity(BUCKETS as usize),
+            few: Vec::with_capacity(FEW),
+            guess: Vec::with_capacity(FEW),
+        }
     }
+}
+
+/// Where a cut should lie: the first element with so much above it is dropped.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Aim {
+    /// So many elements.
+    pub count: u64,
+    /// So much mass, in units of the largest weight.
+    pub mass: f64,
 }
 
 /// Finds the cut among some elements of a row, given their weights.
 ///
 /// `above` is what lies above all of them; `verdict` says whether an element is kept from what
 /// lies strictly above it, and must be monotone: once it is not `Keep` it never is again.
-/// `complete` says that nothing below the elements could be kept anyway.
+/// `aim` is about where it changes (counted from the top of these elements); it changes the time,
+/// not the result. `complete` says that nothing below the elements could be kept anyway.
+/// The elements are filled up with `-inf` to whole vectors of 16, the weights with anything.
+///
+/// # Panics
+/// Where the elements are not filled up, or the weights are fewer.
 ///
 /// ```
-/// use topmass_kernels::threshold::{Found, Verdict, Weighed, Workspace, cut_off};
+/// use topmass_kernels::{Isa, Tier};
+/// use topmass_kernels::threshold::{Aim, Found, Verdict, Weighed, Workspace, cut_off};
+/// let isa = Isa::new(Tier::detected()).unwrap();
 /// let top_1 = |above: Weighed| if above.count < 1 { Verdict::Keep } else { Verdict::Drop };
-/// let found = cut_off(&[1.0, 5.0, 2.0, 5.0], &[0.1; 4], Weighed::default(), true, top_1, &mut Workspace::default());
+/// let (mut values, weights) = ([f32::NEG_INFINITY; 16], [0.1; 16]);
+/// values[..4].copy_from_slice(&[1.0, 5.0, 2.0, 5.0]);
+/// let (above, aim) = (Weighed::default(), Aim { count: 1, mass: f64::INFINITY });
+/// let found = cut_off(isa, &values, &weights, above, true, aim, top_1, &mut Workspace::default());
 /// let Found::At(lowest) = found else { panic!() };
 /// assert_eq!((lowest.value, lowest.ties.count), (5.0, 2));
 /// ```
+#[expect(clippy::too_many_arguments, reason = "a kernel's arguments, named at the call")]
 pub fn cut_off(
+    isa: Isa,
     values: &[f32],
     weights: &[f64],
-    mut above: Weighed,
+    above: Weighed,
     complete: bool,
+    aim: Aim,
     verdict: impl Fn(Weighed) -> Verdict,
     work: &mut Workspace,
 ) -> Found {
@@ -126,8 +159,203 @@ pub fn cut_off(
         Verdict::Drop => return Found::Above,
         Verdict::Unsure => return Found::Unsure,
     }
-    let Workspace { buckets, few } = work;
-    let keys = values.iter().map(|&x| key(x));
+    let Some(value) = isa.run(Guess { values, weights, aim, few: &mut work.guess }) else {
+        return Found::Unsure;
+    };
+    let (more, ties) = above_and_at(isa, values, weights, value);
+    let lowest = Lowest { value, above: above.plus(more), ties };
+    let masked = values.iter().rev().take(LANES).filter(|&&x| x == f32::NEG_INFINITY).count();
+    let last = more.count + ties.count == (values.len() - masked) as u64;
+    match (verdict(lowest.above), verdict(lowest.above.plus(ties))) {
+        (Verdict::Unsure, _) => Found::Unsure,
+        // With nothing below, nobody asks whether it would be kept.
+        (Verdict::Keep, Verdict::Drop) => Found::At(lowest),
+        (Verdict::Keep, _) if last && complete => Found::At(lowest),
+        (Verdict::Keep, Verdict::Keep) if last => Found::Below(lowest),
+        (Verdict::Keep, Verdict::Unsure) => Found::Unsure,
+        _ => by_buckets(values, weights, above, complete, verdict, work),
+    }
+}
+
+/// What of some elements lies above a finite value, and what at it. The elements and the weights
+/// are filled up as for [`cut_off`].
+///
+/// # Panics
+/// As [`cut_off`].
+///
+/// ```
+/// use topmass_kernels::{Isa, Mass, Tier, threshold::above_and_at};
+/// let isa = Isa::new(Tier::detected()).unwrap();
+/// let values: Vec<f32> = (0..16).map(|i| i as f32).collect();
+/// let (above, at) = above_and_at(isa, &values, &[0.25; 16], 13.0);
+/// assert_eq!((above.count, at.count, above.mass), (2, 1, Mass::of_weight(0.5)));
+/// ```
+#[must_use]
+pub fn above_and_at(isa: Isa, values: &[f32], weights: &[f64], value: f32) -> (Weighed, Weighed) {
+    isa.run(AboveAndAt { values, weights, value })
+}
+
+struct AboveAndAt<'a> {
+    values: &'a [f32],
+    weights: &'a [f64],
+    value: f32,
+}
+
+impl Kernel for AboveAndAt<'_> {
+    type Output = (Weighed, Weighed);
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) -> Self::Output {
+        sum_above_and_at(l, self.values, self.weights, self.value)
+    }
+}
+
+/// The weights of elements, a vector at a time.
+pub(crate) trait Weights<L: Lanes>: Copy {
+    /// Of the `i`-th vector, which is `x`; in `[0, 1]`.
+    fn of(self, l: L, x: L::F, i: usize) -> L::D;
+}
+
+impl<L: Lanes> Weights<L> for &[f64] {
+    #[inline(always)]
+    fn of(self, l: L, _: L::F, i: usize) -> L::D {
+        l.load_d(&self.as_chunks().0[i])
+    }
+}
+
+/// Whole vectors of elements.
+#[inline(always)]
+fn whole(values: &[f32]) -> &[Vector] {
+    let (vectors, rest) = values.as_chunks();
+    assert!(rest.is_empty(), "elements are filled up to whole vectors");
+    vectors
+}
+
+#[inline(always)]
+pub(crate) fn sum_above_and_at<L: Lanes>(
+    l: L,
+    values: &[f32],
+    weights: impl Weights<L>,
+    value: f32,
+) -> (Weighed, Weighed) {
+    let v = l.splat(value);
+    let (mut above, mut at) = (Weighed::default(), Weighed::default());
+    for (part, vectors) in whole(values).chunks(BLOCK / LANES).enumerate() {
+        let mut masses = [MassLanes::new(l); 2];
+        for (i, x) in vectors.iter().enumerate() {
+            let x = l.load(x);
+            let w = weights.of(l, x, part * (BLOCK / LANES) + i);
+            let (over, from) = (l.gt(x, v), l.ge(x, v));
+            masses[0].add(l, l.keep(over, w));
+            masses[1].add(l, l.keep(from, w));
+            above.count += u64::from(l.bits(over).count_ones());
+            at.count += u64::from(l.bits(from).count_ones());
+        }
+        above.mass = above.mass.plus(masses[0].mass(l));
+        at.mass = at.mass.plus(masses[1].mass(l));
+    }
+    (above, at.minus(above))
+}
+
+/// The lowest element that is kept, as far as `f64` sums tell; none of none.
+struct Guess<'a> {
+    values: &'a [f32],
+    weights: &'a [f64],
+    aim: Aim,
+    few: &'a mut Vec<(f32, f64)>,
+}
+
+impl Kernel for Guess<'_> {
+    type Output = Option<f32>;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) -> Option<f32> {
+        let Guess { values, weights, aim, few } = self;
+        let vectors = whole(values);
+        let (last, others) = vectors.split_last()?;
+        let zero = l.splat(0.0);
+        let (mut largest, mut least) = (l.load(last), l.splat(f32::NEG_INFINITY));
+        for x in others {
+            let x = l.load(x);
+            largest = l.max(largest, x);
+            least = l.max(least, l.sub(zero, x));
+        }
+        // The lowest kept one lies in low (not included) to high; above high is kept.
+        let mut high = l.reduce_max(largest);
+        // The last vector's filling is no element.
+        let mut low = -l.reduce_max(least);
+        for &x in last {
+            low = if x < low && x > f32::NEG_INFINITY { x } else { low };
+        }
+        low = low.next_down();
+        let elements = values.len() - last.iter().filter(|&&x| x == f32::NEG_INFINITY).count();
+        let (mut above_high, mut above_low) = ((0, 0.0), elements as u64);
+        let mut by_value = true;
+        while above_low - above_high.0 > FEW as u64 {
+            // The middle of the values is quick where they are spread evenly, the middle of the
+            // keys halves what is left on any.
+            let middle = if by_value { low / 2.0 + high / 2.0 } else { halfway(low, high) };
+            by_value = !by_value;
+            if middle <= low || middle >= high {
+                if low.next_up() >= high {
+                    return Some(high);
+                }
+                continue;
+            }
+            let m = l.splat(middle);
+            let (mut count, mut mass) = (0, l.splat_d(0.0));
+            for (i, x) in vectors.iter().enumerate() {
+                let x = l.load(x);
+                let over = l.gt(x, m);
+                count += u64::from(l.bits(over).count_ones());
+                mass = l.add_d(mass, l.keep(over, weights.of(l, x, i)));
+            }
+            let mass = l.reduce_add(mass);
+            if count >= aim.count || mass >= aim.mass {
+                (low, above_low) = (middle, count);
+            } else {
+                (high, above_high) = (middle, (count, mass));
+            }
+        }
+        few.clear();
+        let (l_low, l_high) = (l.splat(low), l.splat(high));
+        for (i, x) in vectors.iter().enumerate() {
+            let x = l.load(x);
+            let mut inside = l.bits(l.and(l.gt(x, l_low), l.ge(l_high, x)));
+            while inside != 0 {
+                let at = i * LANES + inside.trailing_zeros() as usize;
+                few.push((values[at], weights[at]));
+                inside &= inside - 1;
+            }
+        }
+        few.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
+        let (mut count, mut mass) = above_high;
+        let mut lowest = high;
+        for ties in few.chunk_by(|a, b| a.0 == b.0) {
+            if count >= aim.count || mass >= aim.mass {
+                break;
+            }
+            lowest = ties[0].0;
+            for (_, w) in ties {
+                count += 1;
+                mass += w;
+            }
+        }
+        Some(lowest)
+    }
+}
+
+/// The cut, whatever the elements; `above` is known to be kept.
+fn by_buckets(
+    values: &[f32],
+    weights: &[f64],
+    mut above: Weighed,
+    complete: bool,
+    verdict: impl Fn(Weighed) -> Verdict,
+    work: &mut Workspace,
+) -> Found {
+    let Workspace { buckets, few, .. } = work;
+    let keys = values.iter().filter(|x| **x > f32::NEG_INFINITY).map(|&x| key(x));
     let (Some(lowest), Some(highest)) = (keys.clone().min(), keys.clone().max()) else {
         return Found::Unsure;
     };

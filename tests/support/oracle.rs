@@ -14,7 +14,8 @@ use super::{LAST_U, Scripted, bits_of, draw_at, filter};
 const BLUR: f64 = 1e-12;
 
 /// Bounds that are promised must also be worth something.
-const WORST_MASS_ERROR: f64 = 1e-5;
+const WORST_MASS_ERROR: f64 = 2e-5;
+const WORST_EXACT_MASS_ERROR: f64 = 1e-12;
 const WORST_PROBABILITY_ERROR: f64 = 1e-4;
 
 /// A row and its sorted order.
@@ -311,9 +312,8 @@ impl Tally {
         self.expect(counted, || {
             format!("{by}: {} kept, not {least}..={most}, {params:?}", kept.kept)
         });
-        self.expect((0.0..=WORST_MASS_ERROR).contains(&kept.mass_error), || {
-            format!("{by}: {kept:?}")
-        });
+        let worst = if params.exact_mass { WORST_EXACT_MASS_ERROR } else { WORST_MASS_ERROR };
+        self.expect((0.0..=worst).contains(&kept.mass_error), || format!("{by}: {kept:?}"));
         if kept.kept as usize == expected.kept.len() {
             let off = (kept.retained_mass - expected.mass).abs();
             self.expect(off <= kept.mass_error + 1e-12, || {

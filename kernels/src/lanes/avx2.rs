@@ -135,6 +135,10 @@ impl Lanes for Avx2 {
         [f(0), f(2)]
     }
     #[inline(always)]
+    fn load_d(self, x: &[f64; LANES]) -> Self::D {
+        cast(*x)
+    }
+    #[inline(always)]
     fn store_d(self, x: Self::D, out: &mut [f64; LANES]) {
         *out = cast(x);
     }

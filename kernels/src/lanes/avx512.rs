@@ -93,6 +93,10 @@ impl Lanes for Avx512 {
         self.0.avx512dq._mm512_insertf32x8::<1>(low, f(1))
     }
     #[inline(always)]
+    fn load_d(self, x: &[f64; LANES]) -> Self::D {
+        cast(*x)
+    }
+    #[inline(always)]
     fn store_d(self, x: Self::D, out: &mut [f64; LANES]) {
         *out = cast(x);
     }

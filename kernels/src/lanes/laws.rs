@@ -77,6 +77,7 @@ impl Kernel for AllOps<'_> {
     fn run<L: Lanes>(self, l: L) -> Self::Output {
         let (a, b, c) = (l.load(self.0), l.load(self.1), l.load(self.2));
         let mut out = Vec::new();
+        let a_wide = self.0.map(f64::from);
         let mut f = |name, x: L::F| {
             let mut lanes = [0.0; LANES];
             l.store(x, &mut lanes);
@@ -111,6 +112,7 @@ impl Kernel for AllOps<'_> {
             out.push((name, lanes.map(f64::to_bits).to_vec()));
         };
         d("widen", x);
+        d("load_d", l.load_d(&a_wide));
         d("add_d", l.add_d(x, z));
         d("sub_d", l.sub_d(x, y));
         d("mul_d", l.mul_d(x, z));
@@ -121,7 +123,7 @@ impl Kernel for AllOps<'_> {
         let acc = l.add_bits(l.add_bits(l.zero_a(), x), y);
         out.push(("add_bits", vec![l.total(acc)]));
         out.push(("reduce_max", vec![u64::from((l.reduce_max(a) + 0.0).to_bits())]));
-        out.push(("reduce_add", vec![l.reduce_add(a).to_bits()]));
+        out.push(("reduce_add", vec![l.reduce_add(l.widen(a)).to_bits()]));
         out
     }
 }
@@ -163,6 +165,7 @@ fn expected(a: &Vector, b: &Vector, c: &Vector) -> Vec<(&'static str, Vec<u64>)>
             (0..LANES).filter(|&i| a[i] > b[i]).map(|i| u64::from(c[i].to_bits())).collect(),
         ),
         ("widen", d(&x)),
+        ("load_d", d(&x)),
         ("add_d", d(&|i| x(i) + z)),
         ("sub_d", d(&|i| x(i) - y(i))),
         ("mul_d", d(&|i| x(i) * z)),

@@ -143,6 +143,10 @@ impl Lanes for Neon {
         })
     }
     #[inline(always)]
+    fn load_d(self, x: &[f64; LANES]) -> Self::D {
+        cast(*x)
+    }
+    #[inline(always)]
     fn store_d(self, x: Self::D, out: &mut [f64; LANES]) {
         *out = cast(x);
     }

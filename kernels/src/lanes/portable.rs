@@ -165,6 +165,10 @@ impl Lanes for Portable {
         from_fn(|i| a[i] as f32)
     }
     #[inline(always)]
+    fn load_d(self, x: &[f64; LANES]) -> [f64; LANES] {
+        *x
+    }
+    #[inline(always)]
     fn store_d(self, x: Self::D, out: &mut [f64; LANES]) {
         *out = x;
     }
