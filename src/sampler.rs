@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use rand::Rng;
-use topmass_kernels::draw::{kept_masses, locate, write_probabilities};
+use topmass_kernels::draw::{kept_masses, locate, locate_in, write_probabilities};
 use topmass_kernels::row::{BLOCK, blocks, halfway};
 use topmass_kernels::scan::{Exponential, Normaliser, Scanned, Traces, scan};
 use topmass_kernels::select::{Packed, first_at_least};
@@ -220,6 +220,11 @@ impl Sampler {
         let &Survivors { max, cut, place, .. } = survivors;
         let (index, weight) = match place {
             Place::Packed => self.draw_packed(cut, threshold),
+            Place::Split if params.cut_temperature() == params.temperature => {
+                let (block, below) = self.block_of_split(cut, threshold);
+                locate_in(self.isa, row, scale, max, cut, block, below, threshold)
+                    .map(|(index, weight)| (index as u32, weight))
+            }
             Place::Scanned(_) | Place::Row | Place::Split => {
                 locate(self.isa, row, scale, max, cut, &self.block_masses, threshold)
                     .map(|(index, weight)| (index as u32, weight))
@@ -386,31 +391,36 @@ impl Sampler {
         let &Survivors { max, cut, place, mass } = survivors;
         let same_temperature = params.cut_temperature() == params.temperature;
         match (place, mass) {
-            (Place::Packed, Some(mass)) if same_temperature => return mass,
-            (Place::Packed, _) if !same_temperature => {
-                let values = self.packed.values();
-                weigh(self.isa, values, scale, max, &mut self.weights[..values.len()]);
-            }
-            _ => {}
-        }
-        match place {
-            Place::Packed => {
+            (Place::Packed | Place::Split, Some(mass)) if same_temperature => mass,
+            (Place::Packed, _) => {
+                if !same_temperature {
+                    let values = self.packed.values();
+                    weigh(self.isa, values, scale, max, &mut self.weights[..values.len()]);
+                }
                 self.kept_packed(cut).fold(Mass::ZERO, |sum, (_, mass)| sum.plus(mass))
             }
-            Place::Split if same_temperature => {
-                let mut masses = std::mem::take(&mut self.block_masses);
-                for (index, mass) in self.kept_packed(cut) {
-                    let block = &mut masses[index as usize / BLOCK];
-                    *block = block.plus(mass);
-                }
-                self.block_masses = masses;
-                self.block_masses.iter().fold(Mass::ZERO, |sum, &mass| sum.plus(mass))
-            }
-            Place::Split | Place::Row | Place::Scanned(_) => {
+            (Place::Split | Place::Row | Place::Scanned(_), _) => {
                 let Sampler { isa, traces, block_masses, .. } = self;
                 kept_masses(*isa, row, traces, scale, max, cut, block_masses)
             }
         }
+    }
+
+    /// The block in which the sum of kept masses first exceeds `threshold`, and the sum before it.
+    fn block_of_split(&self, cut: Cut, threshold: Mass) -> (usize, Mass) {
+        let mut packed = self.kept_packed(cut).peekable();
+        let mut below = Mass::ZERO;
+        for (block, &above) in self.block_masses.iter().enumerate() {
+            let mut end = below.plus(above);
+            while let Some((_, mass)) = packed.next_if(|&(i, _)| i as usize / BLOCK == block) {
+                end = end.plus(mass);
+            }
+            if end > threshold {
+                return (block, below);
+            }
+            below = end;
+        }
+        (self.block_masses.len(), below)
     }
 
     /// The draw where everything is kept, by the `f32` masses of the blocks and the exact weights

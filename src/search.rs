@@ -16,7 +16,9 @@ use topmass_kernels::draw::{kept_masses, split};
 use topmass_kernels::row::{BLOCK, halfway};
 use topmass_kernels::scan::{Exponential, Normaliser, scan};
 use topmass_kernels::select::{pack, reach};
-use topmass_kernels::threshold::{Aim, Found, Lowest, Verdict, Weighed, above_and_at, cut_off};
+use topmass_kernels::threshold::{
+    Aim, Found, Lowest, Verdict, Weighed, above_and_at, cut_off, guess,
+};
 use topmass_kernels::{Cut, Mass, Scale, WEIGHT_ERROR, weigh};
 
 use crate::sampler::Sampler;
@@ -32,7 +34,7 @@ pub(crate) const RATIO_ERROR: f64 = 16.0 * WEIGHT_ERROR;
 /// Samples of the row to try before the keys are halved.
 const SAMPLES: usize = 3;
 /// Vectors of 16 elements in a sample.
-const SAMPLE_VECTORS: usize = 128;
+const SAMPLE_VECTORS: usize = 256;
 
 /// What the normaliser is known to be.
 #[derive(Clone, Copy)]
@@ -256,18 +258,12 @@ impl<'a> Search<'a> {
 
     /// Finds the boundary: among the largest elements where it lies there, else in the row.
     pub(crate) fn run(&mut self, rule: Rule) -> (Boundary, Place) {
-        let aim = rule.aim(self.normaliser);
-        // Where no mass can be aimed at, or missed by the little that quick weights are off.
-        let count = Aim { count: rule.top_k.min(LIMIT as u64), mass: f64::INFINITY };
-        let aims = match rule.share {
-            Some(_) if aim.mass < f64::INFINITY => [aim, count],
-            Some(_) => [count; 2],
-            None => [aim; 2],
-        };
-        for aim in aims {
-            if !self.select(aim, rule.is_off()) {
-                break;
-            }
+        let mut aim = rule.aim(self.normaliser);
+        if rule.share.is_some() && aim.mass == f64::INFINITY {
+            // No mass is known that could be aimed at.
+            aim.count = aim.count.min(LIMIT as u64);
+        }
+        if self.select(aim, rule.is_off()) {
             loop {
                 match self.among_packed(rule) {
                     Ok(Some(boundary)) => return (boundary, Place::Packed),
@@ -511,14 +507,18 @@ impl<'a> Search<'a> {
 
     /// A bracket that should hold the cut, from a sample of the elements that are open.
     fn bracket(&mut self, rule: Rule, attempt: usize, open: Open) -> Option<(f32, f32)> {
-        let Sampler { isa, sample, weights, work, .. } = &mut *self.sampler;
-        let isa = *isa;
+        let &mut Sampler { isa, ref mut sample, ref mut weights, ref mut work, .. } =
+            &mut *self.sampler;
         let share = sample_row(self.row, attempt, open, sample);
         let elements = sample.len();
         sample.resize(elements.next_multiple_of(16), f32::NEG_INFINITY);
         let weights = &mut weights[..sample.len()];
         weigh(isa, sample, self.scale, self.max, weights);
-        let sampled: f64 = weights.iter().sum();
+        let mut sums = [0.0; 16];
+        for w in weights.as_chunks::<16>().0 {
+            sums.iter_mut().zip(w).for_each(|(sum, w)| *sum += w);
+        }
+        let sampled: f64 = sums.iter().sum();
         if sampled == 0.0 {
             return None;
         }
@@ -535,24 +535,26 @@ impl<'a> Search<'a> {
             (p.max(0.0) * of - known) * inside.map_or(share, |inside| sampled / inside)
         });
         let mut find = |count: f64, mass: f64| {
-            let keep = |a: Weighed| (a.count as f64) < count && a.mass.to_f64() < mass;
-            let verdict = |a| if keep(a) { Verdict::Keep } else { Verdict::Drop };
-            let aim = Aim { count: count.max(0.0).ceil() as u64, mass };
-            match cut_off(isa, sample, weights, Weighed::default(), false, aim, verdict, work) {
-                Found::At(lowest) => lowest.value,
-                Found::Below(_) => open.lower,
-                Found::Above | Found::Unsure => open.upper,
+            if count <= 0.0 || mass <= 0.0 {
+                return open.upper;
             }
+            let aim = Aim { count: count.ceil() as u64, mass };
+            let lowest = guess(isa, sample, weights, aim, work);
+            lowest.map_or(open.upper, |lowest| {
+                // All of the sample is kept: the cut may lie anywhere below.
+                if (elements as f64) < count && sampled <= mass { open.lower } else { lowest }
+            })
         };
         let centre = find(want_count, want_mass);
         // Three standard deviations of the count above, and of the share of the mass above, of
         // independent elements: a miss costs a pass, a wide bracket packs many.
+        // A quarter of the sample tells these well enough.
         let (mut count, mut mass, mut squares) = (0.0, [0.0; 2], [0.0; 2]);
-        for (&x, &w) in sample.iter().zip(weights.iter()) {
+        for (&x, &w) in sample.iter().zip(weights.iter()).step_by(4) {
             let side = usize::from(x <= centre);
-            mass[side] += w;
-            squares[side] += w * w;
-            count += f64::from(x > centre);
+            mass[side] += 4.0 * w;
+            squares[side] += 4.0 * w * w;
+            count += if x > centre { 4.0 } else { 0.0 };
         }
         let (above, below) = (mass[0] / sampled, mass[1] / sampled);
         let spread = (below * below * squares[0] + above * above * squares[1]).sqrt();
@@ -597,15 +599,21 @@ fn sample_row(row: &[f32], attempt: usize, open: Open, sample: &mut Vec<f32>) ->
     let part = (2 * attempt + 1) as f64 / (2 * SAMPLES) as f64;
     let step = vectors.len() as f64 / n as f64;
     sample.clear();
+    sample.resize(SAMPLE, 0.0);
+    let mut taken = 0;
     for i in 0..n {
-        let vector = &vectors[((i as f64 + part) * step) as usize];
-        sample.extend(vector.iter().filter(|x| (open.lower..=open.upper).contains(*x)));
+        // Each is written, and stays if it is open: no branch to guess.
+        for &x in &vectors[((i as f64 + part) * step) as usize] {
+            sample[taken] = x;
+            taken += usize::from(x >= open.lower && x <= open.upper);
+        }
     }
+    sample.truncate(taken);
     (16 * n) as f64 / row.len() as f64
 }
 
-/// Elements in a sample.
-pub(crate) const SAMPLE: usize = 16 * SAMPLE_VECTORS;
+/// Room for a sample, and for one more that does not stay.
+pub(crate) const SAMPLE: usize = 16 * SAMPLE_VECTORS + 16;
 
 /// Room for packed elements, of 16 bytes each, in a row of `len` logits of 4 bytes each.
 pub(crate) fn capacity(len: usize) -> usize {

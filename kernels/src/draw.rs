@@ -1,7 +1,7 @@
 //! Over the survivors of a cut, in index order: their masses, and their probabilities.
 
 use crate::exp::{Exp64, Scale, weigh};
-use crate::fixed::{Mass, MassLanes};
+use crate::fixed::{Mass, MassLanes, Parts};
 use crate::lanes::{Kernel, LANES, Lanes};
 use crate::row::{BLOCK, Blocks, Cut, blocks};
 use crate::scan::Traces;
@@ -78,16 +78,14 @@ impl Kernel for SplitRow<'_> {
             let mut above = MassLanes::new(l);
             for (v, x) in blocks.get(b).as_flattened().iter().enumerate() {
                 let x = l.load(x);
-                let w = exp.weight(l, x);
-                total.add(l, w);
-                let over = l.gt(x, high);
-                above.add(l, l.keep(over, w));
-                split.above.count += u64::from(l.bits(over).count_ones());
+                let parts = Parts::of(l, exp.weight(l, x));
+                total.add_parts(l, parts);
+                split.above.count += above.add_where(l, l.gt(x, high), parts);
+                // Without asking whether there are any: that would be a guess.
                 let between = l.and(l.ge(x, low), l.ge(high, x));
-                if l.bits(between) != 0 && split.packed {
-                    let first = b * BLOCK + v * LANES;
-                    split.packed = self.packed.push(l, between, x, first, self.capacity);
-                }
+                let first = b * BLOCK + v * LANES;
+                split.packed =
+                    split.packed && self.packed.push(l, between, x, first, self.capacity);
             }
             *block_mass = above.mass(l);
             split.above.mass = split.above.mass.plus(*block_mass);
@@ -265,14 +263,39 @@ pub fn locate(
     threshold: Mass,
 ) -> Option<(usize, f64)> {
     let mut below = Mass::ZERO;
-    let (b, _) = masses.iter().enumerate().find(|&(_, &mass)| {
+    let b = masses.iter().position(|&mass| {
         let beyond = below.plus(mass) > threshold;
         if !beyond {
             below = below.plus(mass);
         }
         beyond
     })?;
-    let start = b * BLOCK;
+    locate_in(isa, row, scale, max, cut, b, below, threshold)
+}
+
+/// [`locate`] in one block, what lies before it weighing `below`.
+///
+/// ```
+/// use topmass_kernels::{Cut, Isa, Mass, Scale, Tier, draw::locate_in};
+/// let isa = Isa::new(Tier::detected()).unwrap();
+/// let one = Mass::of_weight(1.0);
+/// let cut = Cut { value: 2.0, last_tie: 9 };
+/// let at = locate_in(isa, &[2.0, 0.0, 2.0], &Scale::new(1.0), 2.0, cut, 0, Mass::ZERO, one);
+/// assert_eq!(at, Some((2, 1.0)));
+/// ```
+#[expect(clippy::too_many_arguments, reason = "a kernel's arguments, named at the call")]
+#[must_use]
+pub fn locate_in(
+    isa: Isa,
+    row: &[f32],
+    scale: &Scale,
+    max: f32,
+    cut: Cut,
+    block: usize,
+    mut below: Mass,
+    threshold: Mass,
+) -> Option<(usize, f64)> {
+    let start = block * BLOCK;
     let block = &row[start..row.len().min(start + BLOCK)];
     let mut w = [0.0; BLOCK];
     weigh(isa, block, scale, max, &mut w[..block.len()]);

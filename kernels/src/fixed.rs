@@ -121,28 +121,59 @@ impl Mass {
 pub(crate) struct MassLanes<L: Lanes> {
     high: L::A,
     low: L::A,
-    vectors: u64,
+    /// How often the magic constants were added.
+    lanes: u64,
+}
+
+/// Weights as the two bit patterns that [`MassLanes`] adds up.
+#[derive(Clone, Copy)]
+pub(crate) struct Parts<L: Lanes> {
+    high: L::D,
+    low: L::D,
+}
+
+impl<L: Lanes> Parts<L> {
+    #[inline(always)]
+    pub(crate) fn of(l: L, w: L::D) -> Self {
+        let one = l.splat_d(1.0);
+        let high = l.add_d(w, one);
+        let rest = l.sub_d(w, l.sub_d(high, one));
+        Parts { high, low: l.add_d(rest, l.splat_d(LOW_MAGIC)) }
+    }
 }
 
 impl<L: Lanes> MassLanes<L> {
     #[inline(always)]
     pub(crate) fn new(l: L) -> Self {
-        MassLanes { high: l.zero_a(), low: l.zero_a(), vectors: 0 }
+        MassLanes { high: l.zero_a(), low: l.zero_a(), lanes: 0 }
     }
 
     #[inline(always)]
     pub(crate) fn add(&mut self, l: L, w: L::D) {
-        let one = l.splat_d(1.0);
-        let t = l.add_d(w, one);
-        let rest = l.sub_d(w, l.sub_d(t, one));
-        self.high = l.add_bits(self.high, t);
-        self.low = l.add_bits(self.low, l.add_d(rest, l.splat_d(LOW_MAGIC)));
-        self.vectors += 1;
+        self.add_parts(l, Parts::of(l, w));
+    }
+
+    #[inline(always)]
+    pub(crate) fn add_parts(&mut self, l: L, parts: Parts<L>) {
+        self.high = l.add_bits(self.high, parts.high);
+        self.low = l.add_bits(self.low, parts.low);
+        self.lanes += LANES as u64;
+    }
+
+    /// Adds the lanes that `m` names. How many they are is told.
+    #[inline(always)]
+    pub(crate) fn add_where(&mut self, l: L, m: L::M, parts: Parts<L>) -> u64 {
+        // A lane left out adds a zero's bits: none.
+        self.high = l.add_bits(self.high, l.keep(m, parts.high));
+        self.low = l.add_bits(self.low, l.keep(m, parts.low));
+        let lanes = u64::from(l.bits(m).count_ones());
+        self.lanes += lanes;
+        lanes
     }
 
     #[inline(always)]
     pub(crate) fn mass(self, l: L) -> Mass {
-        let n = self.vectors * LANES as u64;
+        let n = self.lanes;
         let sum = |acc, magic: f64| l.total(acc).wrapping_sub(n.wrapping_mul(magic.to_bits()));
         Mass::of_parts(sum(self.high, 1.0), sum(self.low, LOW_MAGIC))
     }

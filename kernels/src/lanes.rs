@@ -73,6 +73,8 @@ pub(crate) trait Lanes: Copy {
     fn and(self, a: Self::M, b: Self::M) -> Self::M;
     /// Bit `i` is lane `i`; the upper 16 bits are 0.
     fn bits(self, m: Self::M) -> u32;
+    /// `a` where `m`, `+0.0` elsewhere.
+    fn only(self, m: Self::M, a: Self::F) -> Self::F;
     /// `out` begins with the lanes that `m` names, in order; anything behind them.
     fn compress(self, m: Self::M, a: Self::F, out: &mut Vector);
 

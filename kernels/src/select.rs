@@ -48,10 +48,10 @@ pub fn reach(
     };
     let Traces { chunk_max, block_max, weights, .. } = traces;
     let search = Reach { isa, scale, origin: origin.unwrap_or(0.0), max, aim, spread };
-    // Few groups would have to reach so far down that they let in too many others.
-    search
-        .among(block_max, weights, 4)
-        .or_else(|| search.among(chunk_max.as_flattened(), weights, 1))
+    // Where many of the groups have to reach it, each lets in many others: then there are better
+    // ways to the cut.
+    let coarse = search.among(block_max, weights, 4);
+    coarse.or_else(|| search.among(chunk_max.as_flattened(), weights, 2))
 }
 
 struct Reach<'a> {
@@ -151,7 +151,7 @@ impl Kernel for SumGe<'_> {
     fn run<L: Lanes>(self, l: L) -> (u64, f64) {
         let t = l.splat(self.t);
         let mut count = 0;
-        let mut mass = l.splat_d(0.0);
+        let mut mass = l.splat(0.0);
         if self.weights.is_empty() {
             for x in self.maxima {
                 count += u64::from(l.bits(l.ge(l.load(x), t)).count_ones());
@@ -160,9 +160,9 @@ impl Kernel for SumGe<'_> {
         for (x, w) in self.maxima.iter().zip(self.weights) {
             let reached = l.ge(l.load(x), t);
             count += u64::from(l.bits(reached).count_ones());
-            mass = l.add_d(mass, l.keep(reached, l.widen(l.load(w))));
+            mass = l.add(mass, l.only(reached, l.load(w)));
         }
-        (count, l.reduce_add(mass))
+        (count, l.reduce_add(l.widen(mass)))
     }
 }
 
@@ -284,7 +284,11 @@ impl Kernel for Pack<'_> {
         let low = l.splat(self.low);
         let mut padded = [0.0; BLOCK];
         let blocks = Blocks::new(self.row, &mut padded);
-        for (b, chunk_max) in self.traces.chunk_max.iter().enumerate() {
+        let maxima = self.traces.chunk_max.iter().zip(&self.traces.block_max);
+        for (b, (chunk_max, block_max)) in maxima.enumerate() {
+            if l.bits(l.ge(l.load(block_max), low)) == 0 {
+                continue;
+            }
             // Which chunks have such elements, without a branch on each: that would be a guess.
             let mut chunks = 0;
             for (c, maxima) in chunk_max.iter().enumerate() {

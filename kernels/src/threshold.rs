@@ -18,7 +18,7 @@
 use std::cmp::Reverse;
 use std::ops::RangeInclusive;
 
-use crate::fixed::{Mass, MassLanes};
+use crate::fixed::{Mass, MassLanes, Parts};
 use crate::lanes::{Kernel, LANES, Lanes, Vector};
 use crate::row::{BLOCK, halfway, key, unkey};
 use crate::tier::Isa;
@@ -159,9 +159,7 @@ pub fn cut_off(
         Verdict::Drop => return Found::Above,
         Verdict::Unsure => return Found::Unsure,
     }
-    let Some(value) = isa.run(Guess { values, weights, aim, few: &mut work.guess }) else {
-        return Found::Unsure;
-    };
+    let Some(value) = guess(isa, values, weights, aim, work) else { return Found::Unsure };
     let (more, ties) = above_and_at(isa, values, weights, value);
     let lowest = Lowest { value, above: above.plus(more), ties };
     let masked = values.iter().rev().take(LANES).filter(|&&x| x == f32::NEG_INFINITY).count();
@@ -175,6 +173,31 @@ pub fn cut_off(
         (Verdict::Keep, Verdict::Unsure) => Found::Unsure,
         _ => by_buckets(values, weights, above, complete, verdict, work),
     }
+}
+
+/// The lowest of some elements that a cut at `aim` keeps, as far as `f64` sums tell; `None` of none.
+/// The elements and the weights are filled up as for [`cut_off`].
+///
+/// # Panics
+/// As [`cut_off`].
+///
+/// ```
+/// use topmass_kernels::{Isa, Tier, threshold::{Aim, Workspace, guess}};
+/// let isa = Isa::new(Tier::detected()).unwrap();
+/// let values: Vec<f32> = (0..16).map(|i| i as f32).collect();
+/// let aim = Aim { count: 9, mass: 0.7 };
+/// let lowest = guess(isa, &values, &[0.25; 16], aim, &mut Workspace::default());
+/// assert_eq!(lowest, Some(13.0));
+/// ```
+#[must_use]
+pub fn guess(
+    isa: Isa,
+    values: &[f32],
+    weights: &[f64],
+    aim: Aim,
+    work: &mut Workspace,
+) -> Option<f32> {
+    isa.run(Guess { values, weights, aim, few: &mut work.guess })
 }
 
 /// What of some elements lies above a finite value, and what at it. The elements and the weights
@@ -245,11 +268,9 @@ pub(crate) fn sum_above_and_at<L: Lanes>(
         for (i, x) in vectors.iter().enumerate() {
             let x = l.load(x);
             let w = weights.of(l, x, part * (BLOCK / LANES) + i);
-            let (over, from) = (l.gt(x, v), l.ge(x, v));
-            masses[0].add(l, l.keep(over, w));
-            masses[1].add(l, l.keep(from, w));
-            above.count += u64::from(l.bits(over).count_ones());
-            at.count += u64::from(l.bits(from).count_ones());
+            let parts = Parts::of(l, w);
+            above.count += masses[0].add_where(l, l.gt(x, v), parts);
+            at.count += masses[1].add_where(l, l.ge(x, v), parts);
         }
         above.mass = above.mass.plus(masses[0].mass(l));
         at.mass = at.mass.plus(masses[1].mass(l));
@@ -275,8 +296,11 @@ impl Kernel for Guess<'_> {
         let (last, others) = vectors.split_last()?;
         let zero = l.splat(0.0);
         let (mut largest, mut least) = (l.load(last), l.splat(f32::NEG_INFINITY));
-        for x in others {
+        // A filling's weight may be anything: the last vector's are left out, as this but guides.
+        let mut mass = l.splat_d(0.0);
+        for (i, x) in others.iter().enumerate() {
             let x = l.load(x);
+            mass = l.add_d(mass, weights.of(l, x, i));
             largest = l.max(largest, x);
             least = l.max(least, l.sub(zero, x));
         }
@@ -289,14 +313,28 @@ impl Kernel for Guess<'_> {
         }
         low = low.next_down();
         let elements = values.len() - last.iter().filter(|&&x| x == f32::NEG_INFINITY).count();
-        let (mut above_high, mut above_low) = ((0, 0.0), elements as u64);
-        let mut by_value = true;
-        while above_low - above_high.0 > FEW as u64 {
-            // The middle of the values is quick where they are spread evenly, the middle of the
-            // keys halves what is left on any.
-            let middle = if by_value { low / 2.0 + high / 2.0 } else { halfway(low, high) };
-            by_value = !by_value;
-            if middle <= low || middle >= high {
+        // What lies above each of them.
+        let all = (elements as u64, l.reduce_add(mass));
+        let (mut above_high, mut above_low) = ((0, 0.0), all);
+        let mut round = 0u32;
+        while above_low.0 - above_high.0 > FEW as u64 {
+            // Where the aim lies between the two, were it spread evenly, in turn with the middle of
+            // the values, which comes from the other side; at last with the middle of the keys,
+            // which halves what is left whatever the values.
+            let share = if aim.mass < f64::INFINITY {
+                (aim.mass - above_high.1) / (above_low.1 - above_high.1)
+            } else {
+                (aim.count - above_high.0) as f64 / (above_low.0 - above_high.0) as f64
+            };
+            let middle = match round {
+                r if r % 2 == 0 => {
+                    (f64::from(high) - (f64::from(high) - f64::from(low)) * share) as f32
+                }
+                r if r < 12 => low / 2.0 + high / 2.0,
+                _ => halfway(low, high),
+            };
+            round += 1;
+            if !(middle > low && middle < high) {
                 if low.next_up() >= high {
                     return Some(high);
                 }
@@ -312,7 +350,7 @@ impl Kernel for Guess<'_> {
             }
             let mass = l.reduce_add(mass);
             if count >= aim.count || mass >= aim.mass {
-                (low, above_low) = (middle, count);
+                (low, above_low) = (middle, (count, mass));
             } else {
                 (high, above_high) = (middle, (count, mass));
             }

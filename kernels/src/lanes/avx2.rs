@@ -112,6 +112,11 @@ impl Lanes for Avx2 {
         f(0) | f(1) << 8
     }
     #[inline(always)]
+    fn only(self, m: Self::M, a: Self::F) -> Self::F {
+        let f = |i| self.0.avx._mm256_and_ps(m[i], a[i]);
+        [f(0), f(1)]
+    }
+    #[inline(always)]
     fn compress(self, m: Self::M, a: Self::F, out: &mut Vector) {
         let m = self.bits(m);
         let low = (m & 0xff).count_ones() as usize;

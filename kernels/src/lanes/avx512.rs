@@ -75,6 +75,10 @@ impl Lanes for Avx512 {
         u32::from(m)
     }
     #[inline(always)]
+    fn only(self, m: Self::M, a: Self::F) -> Self::F {
+        self.0.avx512f._mm512_maskz_mov_ps(m, a)
+    }
+    #[inline(always)]
     fn compress(self, m: Self::M, a: Self::F, out: &mut Vector) {
         // In a register, then stored: the compressing store is slow on Zen 4.
         self.store(self.0.avx512f._mm512_maskz_compress_ps(m, a), out);

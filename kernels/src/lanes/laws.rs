@@ -93,6 +93,7 @@ impl Kernel for AllOps<'_> {
         // Adding 0.0 leaves the sign of a zero maximum out of it.
         f("max", l.add(l.max(a, b), l.splat(0.0)));
         f("shl23", l.shl23(a));
+        f("only", l.only(l.gt(a, b), c));
         f("narrow", l.narrow(l.widen(a)));
         f("narrow rounds", l.narrow(l.fma_d(l.widen(a), l.splat_d(1.0 / 3.0), l.widen(b))));
         let mut m = |name, m: L::M| out.push((name, vec![u64::from(l.bits(m))]));
@@ -155,6 +156,7 @@ fn expected(a: &Vector, b: &Vector, c: &Vector) -> Vec<(&'static str, Vec<u64>)>
         ("fma", f(&|i| a[i].mul_add(b[i], c[i]))),
         ("max", f(&|i| a[i].max(b[i]) + 0.0)),
         ("shl23", f(&|i| f32::from_bits(a[i].to_bits() << 23))),
+        ("only", f(&|i| if a[i] > b[i] { c[i] } else { 0.0 })),
         ("narrow", f(&|i| a[i])),
         ("narrow rounds", f(&|i| x(i).mul_add(z, y(i)) as f32)),
         ("ge", m(&|i| a[i] >= b[i])),

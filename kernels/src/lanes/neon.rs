@@ -113,6 +113,10 @@ impl Lanes for Neon {
         quad(0) | quad(1) | quad(2) | quad(3)
     }
     #[inline(always)]
+    fn only(self, m: Self::M, a: Self::F) -> Self::F {
+        from_fn(|i| cast(self.0.neon.vandq_u32(m[i], cast(a[i]))))
+    }
+    #[inline(always)]
     fn compress(self, m: Self::M, a: Self::F, out: &mut Vector) {
         let bits = self.bits(m);
         let mut n = 0;

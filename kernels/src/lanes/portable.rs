@@ -147,6 +147,10 @@ impl Lanes for Portable {
         m
     }
     #[inline(always)]
+    fn only(self, m: u32, a: Vector) -> Vector {
+        from_fn(|i| if m >> i & 1 == 1 { a[i] } else { 0.0 })
+    }
+    #[inline(always)]
     fn compress(self, m: u32, a: Vector, out: &mut Vector) {
         let mut n = 0;
         for (i, x) in a.into_iter().enumerate() {
