@@ -18,7 +18,7 @@ use clap::Parser;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use serde_json::Value;
-use topmass::{Draw, Params, Sampler, Tier, reference, sample_fused};
+use topmass::{Draw, Params, Rungs, Sampler, Tier, reference};
 
 #[path = "support/npy.rs"]
 mod npy;
@@ -106,8 +106,8 @@ fn run(args: &Args, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
         .with_top_k(args.top_k)
         .with_min_p(args.min_p);
     params.validate().map_err(|e| format!("{e}, see --help"))?;
-    let mut forced = args.tier.map(sampler_on).transpose()?;
-    let tier = forced.as_ref().map_or_else(|| Sampler::new().tier(), Sampler::tier);
+    let mut sampler = args.tier.map_or_else(|| Ok(Sampler::new()), sampler_on)?;
+    let tier = sampler.tier();
     let recordings = match &args.logits {
         Some(path) => vec![Recording::of_file(path)?],
         None => vec![Recording::shipped("story")?, Recording::shipped("chat")?],
@@ -124,11 +124,9 @@ fn run(args: &Args, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
         let (count, all, vocab) = (selected.len(), rows.iter().len(), rows.vocab);
         writeln!(out, "{name}: {count} of {all} rows of {vocab} logits\n{about}{HEADER}")?;
 
-        // The free function is all that a decode loop needs; a `Sampler` can be held to a tier.
-        let fast = |row: &[f32], rng: &mut _| match &mut forced {
-            Some(sampler) => sampler.sample(row, params, rng),
-            None => sample_fused(row, params, rng),
-        };
+        // `sample_fused` is all that a decode loop needs; a `Sampler` can be held to a tier, and
+        // counts what proved its cuts.
+        let fast = |row: &[f32], rng: &mut _| sampler.sample(row, params, rng);
         let literal = |row: &[f32], rng: &mut _| reference::sample(row, params, rng);
         let seeded = || Xoshiro256PlusPlus::seed_from_u64(args.seed);
         let steps = replay(PASSES, &selected, &mut seeded(), fast);
@@ -158,6 +156,7 @@ fn run(args: &Args, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
         }
         writeln!(out)?;
     }
+    summary.rungs = sampler.rungs();
     summary.print(args, out)?;
 
     match first_refusal {
@@ -224,6 +223,7 @@ struct Summary {
     ratios: Vec<f64>,
     refused: usize,
     mismatches: usize,
+    rungs: Rungs,
 }
 
 impl Summary {
@@ -267,6 +267,15 @@ impl Summary {
             writeln!(
                 out,
                 "  reference median {reference:.1} us a step (scalar, f64, full sort), {ratio:.1} times as long"
+            )?;
+        }
+        let Rungs { quick, close, exact } = self.rungs;
+        if quick + close + exact > 0 {
+            // Every pass over the rows is the same.
+            let [quick, close, exact] = [quick, close, exact].map(|n| n / PASSES as u64);
+            writeln!(
+                out,
+                "  proved    by the quick bound {quick}, the close one {close}, in f64 {exact}"
             )?;
         }
         let mismatches = self.mismatches;
