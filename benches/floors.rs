@@ -73,24 +73,25 @@ fn on_rows(rows: &Rows, tier: Tier, budget: Duration) -> Vec<Value> {
     let isa = Isa::new(tier).unwrap_or_else(|| panic!("this CPU lacks {tier}"));
     let scale = Scale::new(1.0);
     let mut jobs = vec![
-        Job::new("bare maximum", |i| _ = black_box(bare_max(isa, rows.row(i)))),
-        Job::new("bare maximum + bare exp sum", |i| {
+        Job::new("bare maximum", rows, |i| _ = black_box(bare_max(isa, rows.row(i)))),
+        Job::new("bare maximum + bare exp sum", rows, |i| {
             let row = rows.row(i);
             black_box(bare_exp_sum(isa, row, &scale, bare_max(isa, row)));
         }),
     ];
     jobs.extend(runnable().map(|&(name, step)| Job {
         name: name.into(),
+        rows,
         at_once: step.at_once(),
         run: step.run(tier, rows),
     }));
     let mut rng = rows::shapes::source(2);
     let p9 = Params::default().with_top_p(0.9);
-    jobs.push(Job::new("scalar reference, top-p .9", move |i| {
+    jobs.push(Job::new("scalar reference, top-p .9", rows, move |i| {
         black_box(reference::sample(rows.row(i), p9, &mut rng).expect("a good row"));
     }));
 
-    let times = time(&mut jobs, rows.len(), budget);
+    let times = time(&mut jobs, budget);
     println!("\n{} rows, V = {}, {} of them, tier {tier}", rows.kind, rows.v, rows.len());
     println!("{:42} {:>9} {:>7} {:>9} {:>8}", "", "us", "ns/V", "/ maximum", "/ max+exp");
     let lines = jobs.iter().zip(&times).map(|(job, t)| {
@@ -111,14 +112,14 @@ fn on_worst_rows(tier: Tier, budget: Duration) -> Vec<Value> {
     let peaked = synthetic("fitted", WORST_V);
     let candidates = worst::candidates(WORST_V);
     let p9 = Step::Sample(Params::default().with_top_p(0.9));
-    let mut jobs = vec![Job::new("fitted, top-p .9", p9.run(tier, &peaked))];
+    let mut jobs = vec![Job::new("fitted, top-p .9", &peaked, p9.run(tier, &peaked))];
     for worst::Candidate { name, params, rows } in &candidates {
         assert_eq!(rows.len(), peaked.len());
         let step = Step::Sample(*params);
         step.check(tier, rows, 1);
-        jobs.push(Job::new(*name, step.run(tier, rows)));
+        jobs.push(Job::new(*name, rows, step.run(tier, rows)));
     }
-    let times = time(&mut jobs, peaked.len(), 4 * budget);
+    let times = time(&mut jobs, 4 * budget);
 
     let mut lines: Vec<_> = jobs.iter().zip(&times).collect();
     lines.sort_by(|(_, a), (_, b)| b.over(&times[0]).total_cmp(&a.over(&times[0])));
