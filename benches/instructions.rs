@@ -49,7 +49,7 @@ macro_rules! count {
 count! {
     greedy temperature top_p top_p_flat top_p_tied chain chain_of_top_k min_p
     mirostat_v1 mirostat_v2 filter
-    bare_max scan scan_exp scan_count reach pack weigh cut_off kept_masses all_masses split locate
+    bare_max scan scan_quick scan_close scan_count reach pack weigh cut_off kept_masses all_masses split locate
     write_probabilities entropy
 }
 
@@ -91,7 +91,8 @@ fn job(name: &str) -> Job {
         }
         "bare_max" => stage(Stage::BareMax),
         "scan" => stage(Stage::Scan),
-        "scan_exp" => stage(Stage::ScanExp),
+        "scan_quick" => stage(Stage::ScanQuick),
+        "scan_close" => stage(Stage::ScanClose),
         "scan_count" => stage(Stage::ScanCount),
         "reach" => stage(Stage::Reach),
         "pack" => stage(Stage::Pack),

@@ -4,9 +4,9 @@ use topmass::{Params, Sampler, Tier, reference};
 use topmass_kernels::draw::{kept_masses, locate, split, write_probabilities};
 use topmass_kernels::entropy::spread;
 use topmass_kernels::floor::{bare_exp_sum, bare_max};
-use topmass_kernels::scan::{Traces, scan};
+use topmass_kernels::scan::{Exponential, Traces, scan};
 use topmass_kernels::select::{Packed, first_at_least, pack, reach};
-use topmass_kernels::threshold::{Found, Verdict, Weighed, Workspace, cut_off};
+use topmass_kernels::threshold::{self, Found, Verdict, Weighed, Workspace, cut_off};
 use topmass_kernels::{Cut, Isa, Mass, Scale, weigh};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -14,7 +14,8 @@ pub enum Stage {
     BareMax,
     BareMaxAndExpSum,
     Scan,
-    ScanExp,
+    ScanQuick,
+    ScanClose,
     ScanCount,
     FirstAtLeast,
     Reach,
@@ -30,11 +31,12 @@ pub enum Stage {
 }
 
 impl Stage {
-    pub const ALL: [Stage; 16] = [
+    pub const ALL: [Stage; 17] = [
         Stage::BareMax,
         Stage::BareMaxAndExpSum,
         Stage::Scan,
-        Stage::ScanExp,
+        Stage::ScanQuick,
+        Stage::ScanClose,
         Stage::ScanCount,
         Stage::FirstAtLeast,
         Stage::Reach,
@@ -52,12 +54,12 @@ impl Stage {
     /// Whether it is the first to read the row.
     pub fn reads_first(self) -> bool {
         use Stage::*;
-        matches!(self, BareMax | BareMaxAndExpSum | Scan | ScanExp | ScanCount)
+        matches!(self, BareMax | BareMaxAndExpSum | Scan | ScanQuick | ScanClose | ScanCount)
     }
 }
 
-/// Elements that are selected at least.
-const NEED: usize = 512;
+/// As many elements are selected, where they weigh less than the nucleus.
+const NEED: u64 = 512;
 /// The nucleus that is cut.
 const P: f64 = 0.9;
 /// Where the draw lies.
@@ -100,7 +102,7 @@ impl<'a> Stages<'a> {
             aim: Aim { row: &[], max: 0.0, low: 0.0, cut: Cut::NONE, total: 0.0 },
             traces: Traces::default(),
             packed: Packed::default(),
-            weights: vec![0.0; v],
+            weights: vec![0.0; v.next_multiple_of(16)],
             work: Workspace::default(),
             masses: Vec::new(),
             kept: Mass::ZERO,
@@ -118,7 +120,7 @@ impl<'a> Stages<'a> {
         let kept = row.iter().zip(&self.probs).filter(|(_, p)| **p > 0.0).map(|(x, _)| *x);
         let cut = Cut { value: kept.fold(f32::INFINITY, f32::min), last_tie: u32::MAX };
         self.aim = Aim { row, cut, ..self.aim };
-        self.aim.max = self.run(Stage::ScanExp) as f32;
+        self.aim.max = self.run(Stage::ScanQuick) as f32;
         self.aim.total = self.run(Stage::AllMasses);
         self.aim.low = self.run(Stage::Reach) as f32;
         self.aim
@@ -128,7 +130,7 @@ impl<'a> Stages<'a> {
     pub fn start(&mut self, aim: Aim<'a>, stage: Stage) {
         self.aim = aim;
         if !stage.reads_first() {
-            for before in [Stage::ScanExp, Stage::Pack, Stage::Weigh, Stage::KeptMasses] {
+            for before in [Stage::ScanQuick, Stage::Pack, Stage::Weigh, Stage::KeptMasses] {
                 self.run(before);
             }
         }
@@ -138,23 +140,30 @@ impl<'a> Stages<'a> {
     pub fn run(&mut self, stage: Stage) -> f64 {
         let Stages { isa, aim: Aim { row, max, low, cut, total }, ref scale, .. } = *self;
         let traces = &mut self.traces;
-        let mut scanned = |scale, count| scan(isa, row, scale, count, traces).expect("a good row");
+        let mut scanned = |how: Option<Exponential>, count| {
+            let how = how.map(|exponential| (scale, exponential));
+            scan(isa, row, how, count, traces).expect("a good row")
+        };
+        let aim = threshold::Aim { count: NEED, mass: P * total };
         match stage {
             Stage::BareMax => bare_max(isa, row).into(),
             Stage::BareMaxAndExpSum => bare_exp_sum(isa, row, scale, bare_max(isa, row)),
             Stage::Scan => scanned(None, false).max.into(),
-            Stage::ScanExp => scanned(Some(scale), false).max.into(),
+            Stage::ScanQuick => scanned(Some(Exponential::Quick), false).max.into(),
+            Stage::ScanClose => scanned(Some(Exponential::Close), false).max.into(),
             Stage::ScanCount => scanned(None, true).unmasked as f64,
             Stage::FirstAtLeast => {
                 first_at_least(isa, row, traces, max).expect("the maximum is there") as f64
             }
-            Stage::Reach => reach(isa, traces, max, NEED, 8.0).into(),
+            Stage::Reach => {
+                reach(isa, traces, scale, max, aim, 8.0).expect("so many there are").into()
+            }
             Stage::Pack => {
                 pack(isa, row, traces, low, row.len(), &mut self.packed);
                 self.packed.values().len() as f64
             }
             Stage::Weigh => {
-                let values = self.packed.values();
+                let values = self.packed.padded();
                 weigh(isa, values, scale, max, &mut self.weights[..values.len()]);
                 self.weights[0]
             }
@@ -162,9 +171,10 @@ impl<'a> Stages<'a> {
                 let target = Mass::at_least(P * total);
                 let drops = |above: Weighed| above.mass >= target;
                 let verdict = |above| if drops(above) { Verdict::Drop } else { Verdict::Keep };
-                let (values, weights) = (self.packed.values(), &self.weights);
+                let (values, weights) = (self.packed.padded(), &self.weights);
+                let aim = threshold::Aim { count: u64::MAX, ..aim };
                 let none = Weighed::default();
-                match cut_off(values, weights, none, false, verdict, &mut self.work) {
+                match cut_off(isa, values, weights, none, false, aim, verdict, &mut self.work) {
                     Found::At(lowest) => lowest.value.into(),
                     // The nucleus is larger than what was selected.
                     _ => f64::NEG_INFINITY,
@@ -211,11 +221,17 @@ impl<'a> Stages<'a> {
         let total: f64 = row.iter().map(weight).sum();
         let close = |a: f64, b: f64, error: f64| (a - b).abs() <= error * b;
         let good = match stage {
-            Stage::BareMax | Stage::Scan | Stage::ScanExp => found == f64::from(max),
+            Stage::BareMax | Stage::Scan | Stage::ScanQuick | Stage::ScanClose => {
+                found == f64::from(max)
+            }
             Stage::BareMaxAndExpSum => close(found, total, 1e-5),
             Stage::ScanCount => found == at_least(f32::MIN).count() as f64,
             Stage::FirstAtLeast => row.iter().position(|x| *x == max) == Some(found as usize),
-            Stage::Reach => at_least(found as f32).count() >= NEED.min(row.len()),
+            Stage::Reach => {
+                let reached = at_least(found as f32);
+                reached.clone().count() as u64 >= NEED
+                    || reached.map(weight).sum::<f64>() >= 0.9999 * P * total
+            }
             Stage::Pack => found == at_least(low).count() as f64,
             Stage::Weigh => {
                 let mut pairs = self.packed.values().iter().zip(&self.weights);

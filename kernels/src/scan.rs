@@ -163,11 +163,10 @@ pub fn scan(
     traces: &mut Traces,
 ) -> Option<Scanned> {
     traces.resize(row.len());
-    let how = how.filter(|(scale, _)| scale.fits_f32());
-    if let Some((scale, exponential)) = how {
-        let figures = match (exponential, count) {
-            (Exponential::Quick, _) => isa.run(Scan::<false, true> { row, scale, count, traces }),
-            (Exponential::Close, _) => isa.run(Scan::<true, true> { row, scale, count, traces }),
+    if let Some((scale, exponential)) = how.filter(|(scale, _)| scale.fits_f32()) {
+        let figures = match exponential {
+            Exponential::Quick => run::<false, true>(isa, row, scale, count, traces),
+            Exponential::Close => run::<true, true>(isa, row, scale, count, traces),
         };
         match figures {
             Figures::Found { max, unmasked } => {
@@ -178,9 +177,23 @@ pub fn scan(
             Figures::TooFar => {}
         }
     }
-    match isa.run(Scan::<false, false> { row, scale: &Scale::new(1.0), count, traces }) {
+    match run::<false, false>(isa, row, &Scale::new(1.0), count, traces) {
         Figures::Found { max, unmasked } => Some(Scanned { max, unmasked, normaliser: None }),
         Figures::Unclean | Figures::TooFar => None,
+    }
+}
+
+fn run<const CLOSELY: bool, const EXP: bool>(
+    isa: Isa,
+    row: &[f32],
+    scale: &Scale,
+    count: bool,
+    traces: &mut Traces,
+) -> Figures {
+    if count {
+        isa.run(Scan::<CLOSELY, EXP, true> { row, scale, traces })
+    } else {
+        isa.run(Scan::<CLOSELY, EXP, false> { row, scale, traces })
     }
 }
 
@@ -238,17 +251,18 @@ enum Figures {
     TooFar,
 }
 
-struct Scan<'a, const CLOSELY: bool, const EXP: bool> {
+struct Scan<'a, const CLOSELY: bool, const EXP: bool, const COUNT: bool> {
     row: &'a [f32],
     scale: &'a Scale,
-    count: bool,
     traces: &'a mut Traces,
 }
 
 /// How far a block's maximum may lie beyond the origin before that moves, in binary places.
 const BEYOND: f32 = 64.0;
 
-impl<const CLOSELY: bool, const EXP: bool> Kernel for Scan<'_, CLOSELY, EXP> {
+impl<const CLOSELY: bool, const EXP: bool, const COUNT: bool> Kernel
+    for Scan<'_, CLOSELY, EXP, COUNT>
+{
     type Output = Figures;
 
     #[inline(always)]
@@ -285,7 +299,7 @@ impl<const CLOSELY: bool, const EXP: bool> Kernel for Scan<'_, CLOSELY, EXP> {
                         clean = l.and(clean, l.gt(infinity, l.load(vector)));
                     }
                 }
-                if self.count {
+                if COUNT {
                     unmasked += count_above(l, chunk, masked);
                 }
             }
