@@ -407,3 +407,103 @@ fn count_above<L: Lanes>(l: L, chunk: &Chunk, low: L::F) -> usize {
     }
     count
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lanes::laws::{Random, tiers};
+
+    /// Rows whose maxima come early, late, in steps that move the origin, near 0 and far from it.
+    fn rows() -> Vec<Vec<f32>> {
+        let mut random = Random(4);
+        let mut noise = |len: usize, span: f64, base: f64| -> Vec<f32> {
+            (0..len).map(|_| (base + span * random.unit()) as f32).collect()
+        };
+        let mut rows = vec![
+            noise(1, 0.0, 3.0),
+            noise(17, 8.0, -4.0),
+            noise(1024, 30.0, 100.0),
+            noise(5000, 0.1, -2000.0),
+            noise(40_000, 20.0, -10.0),
+            noise(3000, 4000.0, -2000.0),
+        ];
+        let mut stairs = noise(12_345, 6.0, 0.0);
+        stairs.iter_mut().enumerate().for_each(|(i, x)| *x += 80.0 * (i / 1024) as f32);
+        rows.push(stairs.iter().rev().copied().collect());
+        rows.push(stairs);
+        let mut masked = vec![f32::NEG_INFINITY; 4000];
+        masked[3001] = -5.0;
+        masked[3999] = 200.0;
+        rows.push(masked);
+        rows
+    }
+
+    #[test]
+    fn a_normaliser_is_within_its_bound_on_every_tier() {
+        let mut worst = [0.0f64; 2];
+        for row in rows() {
+            let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            for temperature in [1.0, 0.7, 0.05, 20.0] {
+                let t = f64::from(temperature);
+                let exact: f64 =
+                    row.iter().map(|&x| ((f64::from(x) - f64::from(max)) / t).exp()).sum();
+                let scale = Scale::new(temperature);
+                for (how, worst) in
+                    [Exponential::Quick, Exponential::Close].into_iter().zip(&mut worst)
+                {
+                    let mut first: Option<(Scanned, Vec<f64>)> = None;
+                    for isa in tiers() {
+                        let mut traces = Traces::default();
+                        let found = scan(isa, &row, Some((&scale, how)), true, &mut traces);
+                        let found = found.expect("a clean row");
+                        assert_eq!(found.max, max);
+                        let unmasked = row.iter().filter(|&&x| x > f32::NEG_INFINITY).count();
+                        assert_eq!(found.unmasked, unmasked);
+                        let masses = traces.block_masses().to_vec();
+                        let first = first.get_or_insert_with(|| (found, masses.clone()));
+                        assert_eq!(*first, (found, masses), "tier {}", isa.tier());
+                    }
+                    let (found, masses) = first.expect("the portable tier always runs");
+                    let z = found.normaliser.expect("near enough for f32");
+                    assert!(
+                        (z.value - exact).abs() <= z.error,
+                        "{how:?} {temperature} {exact} {z:?}"
+                    );
+                    *worst = worst.max(z.error / exact);
+                    // So is every partial sum by blocks.
+                    let (mut partial, mut literal) = (0.0, 0.0);
+                    for (mass, block) in masses.iter().zip(row.chunks(BLOCK)) {
+                        partial += mass;
+                        let weight = |&x: &f32| ((f64::from(x) - f64::from(max)) / t).exp();
+                        literal += block.iter().map(weight).sum::<f64>();
+                        assert!((partial - literal).abs() <= z.error);
+                    }
+                }
+            }
+        }
+        println!("bounds up to {worst:?} of the sum");
+        assert!(worst[0] < 8e-5 && worst[1] < 1.2e-6);
+    }
+
+    #[test]
+    fn exponents_too_far_from_0_leave_the_normaliser_out_and_nothing_else() {
+        for isa in tiers() {
+            let mut traces = Traces::default();
+            let scale = Scale::new(0.001);
+            for row in [vec![2e4, -2e4, 1e4], vec![-3e38; 2000], vec![f32::MIN, f32::MAX, 0.0]] {
+                let how = Some((&scale, Exponential::Quick));
+                let found = scan(isa, &row, how, false, &mut traces).expect("a clean row");
+                assert_eq!(found.max, row.iter().copied().fold(f32::MIN, f32::max));
+                assert_eq!(found.normaliser, None);
+            }
+            for bad in [f32::NAN, f32::INFINITY] {
+                for at in [0, 15, 1023, 1024, 2500] {
+                    let mut row = vec![-3e38; 2501];
+                    row[at] = bad;
+                    let how = Some((&scale, Exponential::Quick));
+                    assert_eq!(scan(isa, &row, how, false, &mut traces), None, "{bad} at {at}");
+                }
+            }
+        }
+    }
+}

@@ -479,3 +479,63 @@ impl<V: Fn(Weighed) -> Verdict> Walk<V> {
         found
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lanes::laws::{Random, tiers};
+
+    /// A cut does not hang on the aim, which only says where to look: one that is far off makes the
+    /// guess fail its proof, and the buckets find the cut.
+    #[test]
+    fn a_wrong_aim_changes_nothing() {
+        let mut random = Random(6);
+        let mut work = Workspace::default();
+        for round in 0..60 {
+            let n = 1 + (random.unit() * 700.0) as usize;
+            let ties = round % 3 == 0;
+            let mut values: Vec<f32> = (0..n)
+                .map(|_| {
+                    let x = random.unit() * 9.0 - 4.0;
+                    (if ties { x.round() } else { x }) as f32
+                })
+                .collect();
+            let mut weights: Vec<f64> = values.iter().map(|&x| f64::from(x - 5.0).exp()).collect();
+            values.resize(n.next_multiple_of(LANES), f32::NEG_INFINITY);
+            weights.resize(values.len(), 0.7);
+            let total: f64 = weights[..n].iter().sum();
+            let right = Aim { count: 1 + (random.unit() * n as f64) as u64, mass: 0.8 * total };
+            let mass = Mass::at_least(right.mass);
+            let verdict = |above: Weighed| {
+                let keep = above.count < right.count && above.mass < mass;
+                if keep { Verdict::Keep } else { Verdict::Drop }
+            };
+            // The literal rule.
+            let kept = values[..n].iter().filter(|&&x| {
+                let above = values.iter().zip(&weights).filter(|(y, _)| **y > x);
+                let (count, sum) = above
+                    .fold((0, Mass::ZERO), |(n, m), (_, &w)| (n + 1, m.plus(Mass::of_weight(w))));
+                verdict(Weighed { count, mass: sum }) == Verdict::Keep
+            });
+            let lowest = kept.copied().fold(f32::INFINITY, f32::min);
+            let wrong = [
+                right,
+                Aim { count: 1, mass: 0.0 },
+                Aim { count: u64::MAX, mass: f64::INFINITY },
+                Aim { count: right.count / 2, mass: 0.1 * total },
+                Aim { count: 0, mass: f64::NAN },
+            ];
+            for isa in tiers() {
+                for aim in wrong {
+                    let none = Weighed::default();
+                    let found =
+                        cut_off(isa, &values, &weights, none, true, aim, verdict, &mut work);
+                    let Found::At(found) = found else { panic!("{found:?}") };
+                    assert_eq!(found.value, lowest, "{aim:?} {} of {n}", isa.tier());
+                    let (above, at) = above_and_at(isa, &values, &weights, lowest);
+                    assert_eq!((found.above, found.ties), (above, at));
+                }
+            }
+        }
+    }
+}
