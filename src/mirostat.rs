@@ -435,15 +435,18 @@ impl Row<'_> {
     /// [`zipf_exponent`] of the row, from differences of logits: a normaliser would cancel out.
     fn zipf_exponent(&self, sampler: &mut Sampler, unmasked: usize) -> f64 {
         let n = unmasked.min(ZIPF_TOKENS);
-        let lowest = self.top(sampler, n).0.lowest.value;
-        // What lies above the lowest of them, fewer than n; the others are its ties.
+        let (found, place) = self.top(sampler, n);
+        let lowest = found.lowest.value;
         let Sampler { isa, traces, packed, .. } = sampler;
-        let fits = pack(*isa, self.logits, traces, lowest.next_up(), ZIPF_TOKENS, packed);
-        debug_assert!(fits);
-        let above = packed.values();
+        if !matches!(place, Place::Packed) {
+            let fits = pack(*isa, self.logits, traces, lowest.next_up(), ZIPF_TOKENS, packed);
+            debug_assert!(fits);
+        }
+        // What lies above the lowest of them, fewer than n; the others are its ties.
         let mut top = [lowest; ZIPF_TOKENS];
-        top[..above.len()].copy_from_slice(above);
-        top[..above.len()].sort_unstable_by(|a, b| b.total_cmp(a));
+        let above = packed.values().iter().filter(|&&x| x > lowest);
+        top.iter_mut().zip(above).for_each(|(slot, &x)| *slot = x);
+        top[..n].sort_unstable_by(|a, b| b.total_cmp(a));
         let temperature = f64::from(self.temperature);
         slope(top[..n].windows(2).map(|x| (f64::from(x[0]) - f64::from(x[1])) / temperature))
     }
