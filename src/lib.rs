@@ -14,8 +14,8 @@
 //! ```
 //!
 //! * **Exact**: the kept set and the token are those of the definition in `f64`
-//!   ([`mod@reference`]), ties included. Where `f32` cannot prove the answer, the row is weighed
-//!   again in `f64`.
+//!   ([`mod@reference`]), ties included. A cut is proved by bounds; where they leave it open, the
+//!   row is weighed again in `f64`.
 //! * **Fast**: `O(V)`, no sort, no allocation after the first row; AVX-512, AVX2 and NEON chosen
 //!   at run time ([`Tier`]).
 //! * **Reproducible**: one seed, one token, and the same bits in every field of a [`Draw`], on
