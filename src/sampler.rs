@@ -6,7 +6,7 @@ use rand::Rng;
 use topmass_kernels::draw::{kept_masses, locate, locate_in, write_probabilities};
 use topmass_kernels::row::{BLOCK, blocks, halfway};
 use topmass_kernels::scan::{Exponential, Normaliser, Scanned, Traces, scan};
-use topmass_kernels::select::{Packed, first_at_least};
+use topmass_kernels::select::{Packed, first_at_least, nth_equal};
 use topmass_kernels::threshold::Workspace;
 use topmass_kernels::{Cut, Isa, Mass, Scale, Tier, weigh};
 
@@ -339,7 +339,8 @@ impl Sampler {
         }
         let last_tie = if found.kept_ties < found.lowest.ties.count {
             // Only LowestIndex splits ties.
-            nth_tie(row, found.lowest.value, found.kept_ties)
+            let last = nth_equal(self.isa, row, found.lowest.value, found.kept_ties);
+            last.expect("as many ties as were counted") as u32
         } else {
             u32::MAX
         };
@@ -542,16 +543,6 @@ pub(crate) fn lowest_passing(max: f32, passes: impl Fn(f32) -> bool) -> f32 {
             below = middle;
         }
     }
-}
-
-/// The index of the `n`-th element (from 1) that equals `value`.
-fn nth_tie(row: &[f32], value: f32, n: u64) -> u32 {
-    let mut left = n;
-    let found = row.iter().position(|&x| {
-        left -= u64::from(x == value);
-        left == 0
-    });
-    found.expect("as many ties as were counted") as u32
 }
 
 /// What is wrong with a row that holds a NaN or `+inf`.

@@ -449,11 +449,8 @@ impl<'a> Search<'a> {
             };
             let Sampler { isa, packed, block_masses, .. } = &mut *self.sampler;
             let capacity = capacity(self.row.len());
-            let mut pass = |bracket| {
-                let (row, scale, max) = (self.row, self.scale, self.max);
-                split(*isa, row, scale, max, bracket, capacity, block_masses, packed)
-            };
-            let found = pass((low, high));
+            let (row, scale, max) = (self.row, self.scale, self.max);
+            let found = split(*isa, row, scale, max, (low, high), capacity, block_masses, packed);
             self.normaliser = Total::Exact(found.total);
             (self.rung, self.scanned) = (Rung::Exact, None);
             let verdict = rule.verdict(self.normaliser);
@@ -466,6 +463,15 @@ impl<'a> Search<'a> {
             }
             if verdict(found.above) != Verdict::Keep {
                 open.above(high, found.above);
+                // What lies above may be few enough to look at all of it.
+                if found.above.count <= capacity as u64 && self.pack(high.next_up()) {
+                    self.selected =
+                        Selected::Largest { aim: rule.aim(self.normaliser), low: high.next_up() };
+                    if let Ok(Some(boundary)) = self.among_packed(rule) {
+                        return (boundary, Place::Packed);
+                    }
+                    unreachable!("the cut lies above, and an exact normaliser leaves nothing open");
+                }
                 continue;
             }
             let outcome = if found.packed {
@@ -473,9 +479,12 @@ impl<'a> Search<'a> {
                 self.cut_off(found.above, low <= self.floor, rule.aim(self.normaliser), verdict)
             } else if low == high {
                 // More ties than fit; but they all weigh the same, and need not be packed.
-                let with_ties = pass((f32::INFINITY, high.next_down())).above;
-                let ties = with_ties.minus(found.above);
+                let mut weight = [0.0];
+                weigh(*isa, &[high], scale, max, &mut weight);
+                let mass = Mass::of_weight(weight[0]).times(found.inside);
+                let ties = Weighed { count: found.inside, mass };
                 let lowest = Lowest { value: high, above: found.above, ties };
+                let with_ties = found.above.plus(ties);
                 match verdict(with_ties) {
                     Verdict::Keep if low > self.floor => Found::Below(lowest),
                     _ => Found::At(lowest),
@@ -490,9 +499,7 @@ impl<'a> Search<'a> {
                     let Ok(boundary) = Boundary::new(lowest, self.together, verdict) else {
                         unreachable!("an exact normaliser leaves nothing open");
                     };
-                    // Ties that were too many to pack are all in the blocks' masses.
-                    let all = boundary.kept_ties == lowest.ties.count;
-                    return (boundary, if found.packed || all { Place::Split } else { Place::Row });
+                    return (boundary, if found.packed { Place::Split } else { Place::Row });
                 }
                 Found::Below(lowest) => open.below(low, lowest.above.plus(lowest.ties)),
                 // Nothing was inside the bracket.

@@ -16,7 +16,9 @@ pub struct Split {
     pub total: Mass,
     /// What lies above the bracket.
     pub above: Weighed,
-    /// Whether the elements inside the bracket fitted.
+    /// How many elements lie inside the bracket.
+    pub inside: u64,
+    /// Whether they fitted.
     pub packed: bool,
 }
 
@@ -72,7 +74,8 @@ impl Kernel for SplitRow<'_> {
         let (low, high) = (l.splat(self.low), l.splat(self.high));
         let mut padded = [0.0; BLOCK];
         let blocks = Blocks::new(self.row, &mut padded);
-        let mut split = Split { total: Mass::ZERO, above: Weighed::default(), packed: true };
+        let mut split =
+            Split { total: Mass::ZERO, above: Weighed::default(), inside: 0, packed: true };
         for (b, block_mass) in self.block_masses.iter_mut().enumerate() {
             let mut total = MassLanes::new(l);
             let mut above = MassLanes::new(l);
@@ -83,6 +86,7 @@ impl Kernel for SplitRow<'_> {
                 split.above.count += above.add_where(l, l.gt(x, high), parts);
                 // Without asking whether there are any: that would be a guess.
                 let between = l.and(l.ge(x, low), l.ge(high, x));
+                split.inside += u64::from(l.bits(between).count_ones());
                 let first = b * BLOCK + v * LANES;
                 split.packed =
                     split.packed && self.packed.push(l, between, x, first, self.capacity);

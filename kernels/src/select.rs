@@ -4,7 +4,7 @@ use bytemuck::cast_mut;
 
 use crate::exp::{Exp32, Scale};
 use crate::lanes::{Kernel, LANES, Lanes, Vector};
-use crate::row::{BLOCK, Blocks, halfway};
+use crate::row::{BLOCK, Blocks, blocks, halfway};
 use crate::scan::Traces;
 use crate::threshold::Aim;
 use crate::tier::Isa;
@@ -341,5 +341,50 @@ impl Kernel for FirstGe<'_> {
         let start = block * BLOCK;
         let rest = &self.row[start..];
         rest.iter().position(|&x| x >= self.low).map(|i| start + i)
+    }
+}
+
+/// The index of the `n`-th element (from 1) of a row that equals `value`, where there is one.
+///
+/// ```
+/// use topmass_kernels::{Isa, Tier, select::nth_equal};
+/// let isa = Isa::new(Tier::detected()).unwrap();
+/// assert_eq!(nth_equal(isa, &[5.0, 1.0, 5.0, 2.0], 5.0, 2), Some(2));
+/// assert_eq!(nth_equal(isa, &[5.0, 1.0, 5.0, 2.0], 5.0, 3), None);
+/// ```
+#[must_use]
+pub fn nth_equal(isa: Isa, row: &[f32], value: f32, n: u64) -> Option<usize> {
+    isa.run(NthEqual { row, value, n })
+}
+
+struct NthEqual<'a> {
+    row: &'a [f32],
+    value: f32,
+    n: u64,
+}
+
+impl Kernel for NthEqual<'_> {
+    type Output = Option<usize>;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) -> Option<usize> {
+        let value = l.splat(self.value);
+        let mut left = self.n;
+        let mut padded = [0.0; BLOCK];
+        let rows = Blocks::new(self.row, &mut padded);
+        for b in 0..blocks(self.row.len()) {
+            let mut here = 0;
+            for x in rows.get(b).as_flattened() {
+                let x = l.load(x);
+                here += u64::from(l.bits(l.and(l.ge(x, value), l.ge(value, x))).count_ones());
+            }
+            if here >= left {
+                let equals = self.row[b * BLOCK..].iter().enumerate();
+                let mut equals = equals.filter(|(_, x)| **x == self.value);
+                return equals.nth(left as usize - 1).map(|(i, _)| b * BLOCK + i);
+            }
+            left -= here;
+        }
+        None
     }
 }

@@ -318,6 +318,19 @@ impl Kernel for Guess<'_> {
         let (mut above_high, mut above_low) = ((0, 0.0), all);
         let mut round = 0u32;
         while above_low.0 - above_high.0 > FEW as u64 {
+            if round % 8 == 7 {
+                // Ties cannot be parted: is all that is left one value?
+                let inside = values.iter().filter(|&&x| x > low && x <= high);
+                let (mut least, mut largest) = (high, low);
+                for &x in inside {
+                    least = if x < least { x } else { least };
+                    largest = if x > largest { x } else { largest };
+                }
+                if least == largest {
+                    return Some(largest);
+                }
+                (low, high) = (least.next_down(), largest);
+            }
             // Where the aim lies between the two, were it spread evenly, in turn with the middle of
             // the values, which comes from the other side; at last with the middle of the keys,
             // which halves what is left whatever the values.
