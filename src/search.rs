@@ -533,13 +533,21 @@ impl<'a> Search<'a> {
         // Where the cut should lie in the sample: so many elements, so much mass.
         let want_count = rule.top_k.saturating_sub(open.known.count) as f64 * share;
         let middle = |(low, high): (Mass, Mass)| (low.to_f64() + high.to_f64()) / 2.0;
-        let total = self.normaliser.bounds().map(middle);
         let known = open.known.mass.to_f64();
         let want_mass = rule.share.map_or(f64::INFINITY, |p| {
             // Without a normaliser, the sample has to stand in for it.
-            let of = rule.of.map(Mass::to_f64).or(total).unwrap_or(known + sampled / share);
-            let inside = open.inside.or(total.map(|total| total - known));
-            (p.max(0.0) * of - known) * inside.map_or(share, |inside| sampled / inside)
+            let total = self.normaliser.bounds().map_or(known + sampled / share, middle);
+            let inside = open.inside.unwrap_or(total - known);
+            let above = p.max(0.0) * rule.of.map_or(total, Mass::to_f64) - known;
+            // A sample that missed the heaviest few, or caught too many of them, still tells of the
+            // mass below the cut, which is that of light ones.
+            let by_below = sampled - (inside - above) * share;
+            let expected = inside * share;
+            if by_below > 0.0 && (sampled - expected).abs() > 0.2 * expected {
+                by_below
+            } else {
+                above * sampled / inside
+            }
         });
         let mut find = |count: f64, mass: f64| {
             if count <= 0.0 || mass <= 0.0 {
@@ -554,8 +562,8 @@ impl<'a> Search<'a> {
         };
         let centre = find(want_count, want_mass);
         // Three standard deviations of the count above, and of the share of the mass above, of
-        // independent elements: a miss costs a pass, a wide bracket packs many.
-        // A quarter of the sample tells these well enough.
+        // independent elements: a miss costs a pass, a wide bracket packs many. A quarter of the
+        // sample tells these well enough.
         let (mut count, mut mass, mut squares) = (0.0, [0.0; 2], [0.0; 2]);
         for (&x, &w) in sample.iter().zip(weights.iter()).step_by(4) {
             let side = usize::from(x <= centre);
@@ -564,8 +572,7 @@ impl<'a> Search<'a> {
             count += if x > centre { 4.0 } else { 0.0 };
         }
         let (above, below) = (mass[0] / sampled, mass[1] / sampled);
-        let spread = (below * below * squares[0] + above * above * squares[1]).sqrt();
-        let mass_margin = 3.0 * spread;
+        let mass_margin = 3.0 * (below * below * squares[0] + above * above * squares[1]).sqrt();
         let count_margin = 3.0 * (count * (1.0 - count / elements as f64)).sqrt() + 4.0;
         let high = find(want_count - count_margin, want_mass - mass_margin);
         let low = find(want_count + count_margin, want_mass + mass_margin);

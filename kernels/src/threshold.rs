@@ -318,7 +318,7 @@ impl Kernel for Guess<'_> {
         let (mut above_high, mut above_low) = ((0, 0.0), all);
         let mut round = 0u32;
         while above_low.0 - above_high.0 > FEW as u64 {
-            if round % 8 == 7 {
+            if round >= 16 && round % 8 == 0 {
                 // Ties cannot be parted: is all that is left one value?
                 let inside = values.iter().filter(|&&x| x > low && x <= high);
                 let (mut least, mut largest) = (high, low);
@@ -331,19 +331,23 @@ impl Kernel for Guess<'_> {
                 }
                 (low, high) = (least.next_down(), largest);
             }
-            // Where the aim lies between the two, were it spread evenly, in turn with the middle of
-            // the values, which comes from the other side; at last with the middle of the keys,
-            // which halves what is left whatever the values.
+            // Where the aim lies between the two, were the values spread evenly; a few elements to
+            // this side of it, then to that, so that only those few are left where they are. In
+            // turn with the middle of the values, at last with the middle of the keys, which
+            // halves what is left whatever the values.
+            let left = (above_low.0 - above_high.0) as f64;
             let share = if aim.mass < f64::INFINITY {
                 (aim.mass - above_high.1) / (above_low.1 - above_high.1)
             } else {
-                (aim.count - above_high.0) as f64 / (above_low.0 - above_high.0) as f64
+                (aim.count - above_high.0) as f64 / left
             };
-            let middle = match round {
-                r if r % 2 == 0 => {
-                    (f64::from(high) - (f64::from(high) - f64::from(low)) * share) as f32
-                }
-                r if r < 12 => low / 2.0 + high / 2.0,
+            let few = FEW as f64 / 3.0 / left;
+            let at =
+                |share: f64| (f64::from(high) - (f64::from(high) - f64::from(low)) * share) as f32;
+            let middle = match round % 3 {
+                1 => at(share - few),
+                2 => at(share + few),
+                _ if round < 12 => low / 2.0 + high / 2.0,
                 _ => halfway(low, high),
             };
             round += 1;
