@@ -139,8 +139,7 @@ macro_rules! points {
             .draw()?;
         let at = |(i, &y): (usize, &f64)| (i as f64, y);
         let points = values.iter().enumerate().map(at);
-        let radius = if values.len() > 600 { 1 } else { 2 };
-        chart.draw_series(points.map(|p| Circle::new(p, radius, POINT.mix(0.75).filled())))?;
+        chart.draw_series(points.map(|p| Circle::new(p, 2, POINT.mix(0.7).filled())))?;
         let median = (0..values.len()).map(|i| {
             let near = &values[i.saturating_sub(WINDOW / 2)..values.len().min(i + WINDOW / 2 + 1)];
             (i as f64, quantile(0.5, near.iter().copied()))
@@ -190,6 +189,7 @@ fn histogram(area: &Area<'_>, kept: &[f64]) -> Result<()> {
         .x_label_formatter(&|segment| match segment {
             SegmentValue::CenterOf(0) => "1".into(),
             SegmentValue::CenterOf(1) => "2".into(),
+            SegmentValue::CenterOf(bin) if *bin > 10 => format!("to {}k", 1_u64 << (bin - 10)),
             SegmentValue::CenterOf(bin) => format!("{}-{}", (1_u64 << (bin - 1)) + 1, 1_u64 << bin),
             _ => String::new(),
         })
