@@ -10,3 +10,8 @@ pub mod report;
 pub mod sampling;
 pub mod stats;
 pub mod tokenizer;
+
+/// How to plug the crate into llama.cpp's bindings, compiled where they are.
+#[cfg(all(doctest, feature = "llama-cpp"))]
+#[doc = include_str!("../llama-cpp.md")]
+struct LlamaCppReadme;
