@@ -318,7 +318,7 @@ impl Kernel for Guess<'_> {
         let (mut above_high, mut above_low) = ((0, 0.0), all);
         let mut round = 0u32;
         while above_low.0 - above_high.0 > FEW as u64 {
-            if round >= 16 && round % 8 == 0 {
+            if round >= 16 && round.is_multiple_of(8) {
                 // Ties cannot be parted: is all that is left one value?
                 let inside = values.iter().filter(|&&x| x > low && x <= high);
                 let (mut least, mut largest) = (high, low);
