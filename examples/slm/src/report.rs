@@ -53,8 +53,10 @@ impl Page<'_> {
                     d.token, d.probability, d.surprise_bits, d.kept, d.retained_mass
                 );
                 let class = SURPRISES.iter().rposition(|&s| d.surprise_bits >= s);
-                // Special tokens have no text, and the first bytes of a character none yet.
-                let name = text.is_empty().then_some(name.as_str());
+                // Special tokens have no text; nor do the first bytes of a character, whose name
+                // says nothing to a reader.
+                let mark = if name.is_ascii() { name.as_str() } else { "·" };
+                let name = text.is_empty().then_some(mark);
                 context! { text => text.as_str(), name, class => class.unwrap_or(0), about }
             })
             .collect();
