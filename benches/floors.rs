@@ -8,10 +8,11 @@
 //! a bare sum of exponentials, what any softmax must pay at least. Every answer is checked against
 //! the reference before anything is timed. The figures are medians; a ratio is the median of the
 //! ratios of neighbouring measurements, which a noisy machine shifts together. `--rows worst`
-//! shows rows built to be expensive.
+//! shows rows built to be expensive, `--rows cold` what a step takes after other work has had the
+//! caches, as in a decode loop.
 
 use std::hint::black_box;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use serde_json::{Value, json};
@@ -59,6 +60,12 @@ fn main() {
     if options.wants("worst") {
         for tier in options.tiers() {
             figures.extend(on_worst_rows(tier, options.budget()));
+        }
+    }
+    if options.wants("cold") {
+        let rows = real();
+        for tier in options.tiers() {
+            figures.extend(on_cold_rows(&rows, tier));
         }
     }
     options.write(figures);
@@ -130,6 +137,37 @@ fn on_worst_rows(tier: Tier, budget: Duration) -> Vec<Value> {
         println!("{:52} {us:9.1} {over:9.2}", job.name);
         json!({ "rows": "worst", "v": WORST_V, "tier": tier.name(), "case": job.name, "us": us,
                 "over_peaked": over })
+    });
+    lines.collect()
+}
+
+/// A third one: the caches are filled with something else before each row is read or sampled.
+fn on_cold_rows(rows: &Rows, tier: Tier) -> Vec<Value> {
+    const BYTES: usize = 96 << 20;
+    let other = vec![1u64; BYTES / 8];
+    let isa = Isa::new(tier).unwrap_or_else(|| panic!("this CPU lacks {tier}"));
+    let mut step = Step::Sample(Params::default().with_top_p(0.9)).run(tier, rows);
+    let mut us = [const { Vec::new() }; 4];
+    for i in 0..rows.len() {
+        let mut timed = |case: usize, run: &mut dyn FnMut()| {
+            let start = Instant::now();
+            run();
+            us[case].push(start.elapsed().as_secs_f64() * 1e6);
+        };
+        let evict = || black_box(other.iter().fold(0u64, |sum, x| sum.wrapping_add(*x)));
+        evict();
+        timed(0, &mut || _ = black_box(bare_max(isa, rows.row(i))));
+        timed(1, &mut || _ = black_box(bare_max(isa, rows.row(i))));
+        evict();
+        timed(2, &mut || step(i));
+        timed(3, &mut || step(i));
+    }
+    println!("\nreal rows after {} MB of other memory, V = {}, tier {tier}", BYTES >> 20, rows.v);
+    let names = ["bare maximum", "bare maximum again", "top-p .9", "top-p .9, the same row again"];
+    let lines = names.into_iter().zip(us).map(|(name, us)| {
+        let us = measure::median(us);
+        println!("{name:42} {us:9.1}");
+        json!({ "rows": "cold", "v": rows.v, "tier": tier.name(), "case": name, "us": us })
     });
     lines.collect()
 }

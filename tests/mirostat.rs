@@ -70,10 +70,11 @@ fn zipf(s: f64, n: usize) -> Vec<f32> {
     row
 }
 
-fn bits(draw: &MirostatDraw) -> (u32, u32, [u64; 4]) {
+fn bits(draw: &MirostatDraw) -> (u32, u32, [u64; 5]) {
     let zipf = draw.zipf_exponent.map_or(u64::MAX, f64::to_bits);
-    let figures = [draw.probability, draw.surprise_bits, draw.mu].map(f64::to_bits);
-    (draw.token, draw.kept, [figures[0], figures[1], figures[2], zipf])
+    let figures = [draw.probability, draw.surprise_bits, draw.surprise_error, draw.mu];
+    let [p, s, e, mu] = figures.map(f64::to_bits);
+    (draw.token, draw.kept, [p, s, e, mu, zipf])
 }
 
 #[track_caller]

@@ -100,7 +100,7 @@ impl Times {
     }
 }
 
-fn median(mut x: Vec<f64>) -> f64 {
+pub fn median(mut x: Vec<f64>) -> f64 {
     x.sort_by(f64::total_cmp);
     x.get(x.len() / 2).copied().unwrap_or(f64::NAN)
 }
