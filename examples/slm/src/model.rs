@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use candle_core::quantized::gguf_file::Content;
 
 /// The default model's file, as `scripts/fetch-model` names it.
@@ -49,8 +49,12 @@ impl Gguf {
         let shown = path.display();
         let file = File::open(&path).with_context(|| format!("cannot open {shown}"))?;
         let mut file = BufReader::new(file);
-        let content = Content::read(&mut file)
-            .with_context(|| format!("{shown} is not a GGUF model, or it is damaged"))?;
+        let content = Content::read(&mut file).map_err(|e| {
+            // What follows the first line is candle's backtrace.
+            let why = e.to_string();
+            let why = why.lines().next().unwrap_or_default().to_owned();
+            anyhow!("{shown} is not a GGUF model, or it is damaged: {why}")
+        })?;
         Ok(Gguf { path, content, file })
     }
 }
