@@ -295,14 +295,20 @@ impl<'a> Search<'a> {
         if !exactly
             && self.row.len() > BLOCK
             && kept.count <= LIMIT as u64
+            && found.lowest.ties.count > 0
             && let Some(quick) = self.quick
-            && (matches!(place, Place::Packed) || self.pack(lowest))
         {
-            *place = Place::Packed;
-            let Sampler { isa, packed, .. } = &*self.sampler;
-            let values = packed.padded();
-            let known = quick.knowing(*isa, values, self.scale, lowest, found.kept_ties, kept.mass);
-            return Total::Within(known).ratio(kept.mass);
+            if !matches!(place, Place::Packed) {
+                // Ties that are not kept may be too many; what was packed is then gone.
+                *place = if self.pack(lowest) { Place::Packed } else { Place::Row };
+            }
+            if matches!(place, Place::Packed) {
+                let Sampler { isa, packed, .. } = &*self.sampler;
+                let values = packed.padded();
+                let known =
+                    quick.knowing(*isa, values, self.scale, lowest, found.kept_ties, kept.mass);
+                return Total::Within(known).ratio(kept.mass);
+            }
         }
         self.exact_total();
         self.normaliser.ratio(kept.mass)

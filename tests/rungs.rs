@@ -162,3 +162,31 @@ fn what_is_counted() {
     assert_eq!(count(plain.with_min_p(0.1)), Rungs::default());
     assert_eq!(count(plain.with_temperature(0.0)), Rungs::default());
 }
+
+/// Ties that fit into a selection by themselves, but not together with what lies above them, of
+/// which a few are kept: the draw must not look for them where they no longer are.
+#[test]
+fn ties_that_do_not_fit_together_with_what_lies_above() {
+    let (mut samplers, mut tally) = (samplers(), Tally::default());
+    let rng = &mut source(15);
+    for (above, ties, below_them) in [(500, 3_900, 600), (1_000, 3_500, 500), (90, 4_050, 5_000)] {
+        for gap in [0.05, 0.5] {
+            let mut logits: Vec<f32> = (0..above).map(|i| 1.0 + gap + i as f32 * 1e-4).collect();
+            logits.extend(std::iter::repeat_n(1.0, ties));
+            logits.extend((0..below_them).map(|i| 0.9 - i as f32 * 1e-5));
+            support::rows::shuffle(rng, &mut logits);
+            let masses = masses_above(&logits, 1.0);
+            let row = Row::new(&logits);
+            for kept in [above + 1, above + 300, above + 900] {
+                let top_p = (masses[kept - 1] + masses[kept]) / 2.0;
+                let params =
+                    Params::default().with_top_p(top_p).with_ties(topmass::Ties::LowestIndex);
+                let expected = Masses::new(&row, params).expect(params);
+                let us = expected.draws(rng);
+                tally.context = format!("{above} above {ties}, {kept} kept");
+                tally.compare(&mut samplers, &logits, &expected, &us);
+            }
+        }
+    }
+    tally.finish("ties that do not fit");
+}
