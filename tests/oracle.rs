@@ -12,7 +12,7 @@ use support::oracle::{Masses, Row, Tally};
 use support::rows::{
     SHAPES, Shape, Source, below, choices, fitted, flat, params, pick, source, uniform,
 };
-use support::{LAST_U, env_count, samplers};
+use support::{LAST_U, env_count, read_rows, samplers};
 use topmass::{Params, Sampler};
 
 /// One random row at random parameters, half of the time with a cut on a boundary.
@@ -157,15 +157,6 @@ fn npy_files(folder: &Path) -> Vec<PathBuf> {
     files.sort();
     assert!(!files.is_empty(), "no .npy in {}", folder.display());
     files
-}
-
-/// The rows of a two-dimensional `f32` file.
-fn read_rows(path: &Path) -> Vec<Vec<f32>> {
-    let bytes = std::fs::read(path).expect("a readable file");
-    let file = npyz::NpyFile::new(&bytes[..]).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let [_, v] = file.shape()[..] else { panic!("{}: {:?}", path.display(), file.shape()) };
-    let data: Vec<f32> = file.into_vec().unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    data.chunks_exact(v as usize).map(<[f32]>::to_vec).collect()
 }
 
 /// Every row of the repository (every fourth in debug) and of `TOPMASS_LOGITS`, at the settings that

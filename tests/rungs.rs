@@ -6,7 +6,7 @@ use std::path::Path;
 
 use support::oracle::{Masses, Row, Tally};
 use support::rows::{Source, below, fitted, flat, source, uniform};
-use support::{draw_at, samplers};
+use support::{draw_at, read_rows, samplers};
 use topmass::{Params, Rungs, Sampler};
 
 /// `1/i`: hundreds of tokens that each hold little more than a bound leaves open.
@@ -17,11 +17,7 @@ fn zipf(rng: &mut Source, v: usize) -> Vec<f32> {
 }
 
 fn real() -> Vec<Vec<f32>> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/logits/story.npy");
-    let file = npyz::NpyFile::new(std::fs::File::open(path).expect("committed")).expect("an npy");
-    let v = file.shape()[1] as usize;
-    let data: Vec<f32> = file.into_vec().expect("f32");
-    data.chunks_exact(v).map(<[f32]>::to_vec).collect()
+    read_rows(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/logits/story.npy"))
 }
 
 fn rows() -> Vec<Vec<f32>> {

@@ -6,6 +6,7 @@ pub mod oracle;
 pub mod rows;
 
 use std::convert::Infallible;
+use std::path::Path;
 
 use topmass::{Draw, Error, Kept, Params, Sampler, Tier};
 
@@ -111,6 +112,15 @@ pub fn filter(
 /// Where the probabilities are not zero.
 pub fn support_of(probs: &[f32]) -> Vec<usize> {
     (0..probs.len()).filter(|&i| probs[i] != 0.0).collect()
+}
+
+/// The rows of a two-dimensional `f32` file.
+pub fn read_rows(path: &Path) -> Vec<Vec<f32>> {
+    let bytes = std::fs::read(path).expect("a readable file");
+    let file = npyz::NpyFile::new(&bytes[..]).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let [_, v] = file.shape()[..] else { panic!("{}: {:?}", path.display(), file.shape()) };
+    let data: Vec<f32> = file.into_vec().unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    data.chunks_exact(v as usize).map(<[f32]>::to_vec).collect()
 }
 
 /// A count from the environment.
