@@ -269,7 +269,7 @@ impl Summary {
                 "  reference median {reference:.1} us a step (scalar, f64, full sort), {ratio:.1} times as long"
             )?;
         }
-        let Rungs { quick, close, exact } = self.rungs;
+        let Rungs { quick, close, exact, .. } = self.rungs;
         if quick + close + exact > 0 {
             // Every pass over the rows is the same.
             let [quick, close, exact] = [quick, close, exact].map(|n| n / PASSES as u64);

@@ -9,6 +9,15 @@ use rayon::prelude::*;
 use crate::{Draw, Error, Params, sample_fused};
 
 /// Slices of a batch that do not fit together. Nothing was drawn.
+///
+/// ```
+/// use topmass::{Error, Params, sample_batch};
+/// use rand_xoshiro::{Xoshiro256PlusPlus, rand_core::SeedableRng};
+/// let mut rngs = [Xoshiro256PlusPlus::seed_from_u64(1)];
+/// let mut draws = [Err(Error::EmptyRow)];
+/// let refused = sample_batch(&[0.0; 5], 4, &[Params::default()], &mut rngs, &mut draws).unwrap_err();
+/// assert_eq!(refused.to_string(), "logits has 5 elements where the batch's draws need 4");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BatchError {

@@ -43,7 +43,7 @@ pub use outcome::{Draw, Kept};
 pub use params::{MassBase, Params, TemperatureAt, Ties};
 pub use sampler::{Sampler, filter_fused, sample_fused};
 pub use telemetry::{NucleusLog, Rungs, StepStats, inspect};
-pub use topmass_kernels::Tier;
+pub use topmass_kernels::{Tier, UnknownTier};
 
 /// The compiler, profile, target and compile-time target features that this crate was built with,
 /// for reports. What runs is chosen at run time, see [`Tier`].

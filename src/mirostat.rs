@@ -52,6 +52,10 @@ use crate::sampler::{Sampler, Survivors, lowest_passing, uniform, with_thread_sa
 use crate::search::{Boundary, Place, RATIO_ERROR, Rule, Search};
 
 /// Of how many of the likeliest tokens the Zipf exponent is estimated (the paper's `m`).
+///
+/// ```
+/// assert_eq!(topmass::mirostat::ZIPF_TOKENS, 100);
+/// ```
 pub const ZIPF_TOKENS: usize = 100;
 
 /// Of which distribution the surprise of a drawn token is taken.
@@ -80,8 +84,9 @@ pub(crate) enum Version {
 
 /// The controller of one sequence: its target, and where it stands.
 ///
-/// Cloning forks the sequence. With the feature `serde` it can be stored and resumed. See the
-/// [module](self) for the algorithm.
+/// Cloning forks the sequence. With the feature `serde` it can be stored and resumed, as exactly as
+/// the format keeps an `f64` (`serde_json` needs its feature `float_roundtrip` for the last bit). See
+/// the [module](self) for the algorithm.
 ///
 /// ```
 /// use topmass::{Mirostat, SurpriseBase};
@@ -110,6 +115,7 @@ pub struct Mirostat {
 /// # Ok::<(), topmass::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct MirostatDraw {
     /// The token's index in the row.
     pub token: u32,

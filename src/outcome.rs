@@ -1,7 +1,19 @@
 //! What a step gives back.
 
 /// One drawn token, with the figures worth logging.
+///
+/// ```
+/// use topmass::{Params, sample_fused};
+/// use rand_xoshiro::{Xoshiro256PlusPlus, rand_core::SeedableRng};
+/// let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+/// let row = [0.82f32, 0.09, 0.04, 0.02, 0.015, 0.01, 0.005].map(f32::ln);
+/// let draw = sample_fused(&row, Params::default().with_top_p(0.9), &mut rng)?;
+/// assert!(draw.token < 2 && draw.kept == 2);
+/// assert!((draw.retained_mass - 0.91).abs() < draw.mass_error + 1e-7); // the logits are f32
+/// # Ok::<(), topmass::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Draw {
     /// The token's index in the row.
     pub token: u32,
@@ -70,7 +82,15 @@ impl Draw {
 }
 
 /// What a filter kept.
+///
+/// ```
+/// use topmass::{Params, filter_fused};
+/// let kept = filter_fused(&[7.0; 3], Params::default().with_top_p(0.5), &mut [0.0; 3])?;
+/// assert_eq!((kept.kept, kept.retained_mass), (3, 1.0)); // ties share a fate
+/// # Ok::<(), topmass::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Kept {
     /// How many tokens were kept (`N`).
     pub kept: u32,

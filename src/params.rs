@@ -3,6 +3,14 @@
 use crate::Error;
 
 /// What happens to tokens whose logit equals a cut-off.
+///
+/// ```
+/// use topmass::{Params, Ties, reference::kept_set};
+/// let (row, params) = ([1.0, 1.0, 0.0, 1.0], Params::default().with_top_k(2));
+/// assert_eq!(kept_set(&row, params)?, [0, 1, 3]);
+/// assert_eq!(kept_set(&row, params.with_ties(Ties::LowestIndex))?, [0, 1]);
+/// # Ok::<(), topmass::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Ties {
     /// Equal logits share a fate, so the kept set does not depend on token ids. Top-k may keep
@@ -14,6 +22,15 @@ pub enum Ties {
 }
 
 /// Of which mass `top_p` is a share when top-k binds as well.
+///
+/// ```
+/// use topmass::{MassBase, Params, reference::kept_set};
+/// let row = [0.2f32, 0.1, 0.35, 0.35].map(f32::ln); // top-k: 0.7, and its first two hold .5 of it
+/// let params = Params::default().with_top_k(2).with_top_p(0.45).with_ties(topmass::Ties::LowestIndex);
+/// assert_eq!(kept_set(&row, params)?, [2, 3]); // .35 of the row is less than .45
+/// assert_eq!(kept_set(&row, params.with_mass_base(MassBase::TopK))?, [2]); // .5 is not
+/// # Ok::<(), topmass::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MassBase {
     /// Of the whole row's: both cuts look at the same probabilities and the tighter one wins.
@@ -24,6 +41,14 @@ pub enum MassBase {
 }
 
 /// Whether the cuts see the temperature.
+///
+/// ```
+/// use topmass::{Params, TemperatureAt, reference::kept_set};
+/// let (row, params) = ([2.0, 1.0, 0.0], Params::default().with_temperature(2.0).with_top_p(0.6));
+/// assert_eq!(kept_set(&row, params)?, [0, 1]); // .506 at T = 2 is less than .6
+/// assert_eq!(kept_set(&row, params.with_temperature_at(TemperatureAt::AfterCut))?, [0]); // .665
+/// # Ok::<(), topmass::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TemperatureAt {
     /// Temperature first, then the cuts.
@@ -42,8 +67,10 @@ pub enum TemperatureAt {
 /// assert_eq!((params.top_k, params.min_p), (40, 0.0));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Params {
-    /// Divides the logits. `<= 0` is greedy: the lowest index of the maximum, no randomness.
+    /// Divides the logits. `<= 0` is greedy: the lowest index of the maximum, no randomness. A tiny
+    /// one, 1e-30 say, keeps all tokens tied at the maximum and draws among them, as `f64` would.
     pub temperature: f32,
     /// Nucleus: keep a token iff the mass strictly above it is below `top_p`. `>= 1` is off,
     /// `<= 0` keeps the argmax and its ties. `f64` because `0.8f32` is not `0.8`, and that moves
@@ -61,7 +88,7 @@ pub struct Params {
     pub temperature_at: TemperatureAt,
     /// Whether `retained_mass` is to be known to about 1e-13, for another reading of the row.
     /// Otherwise [`mass_error`](crate::Draw::mass_error) is at most 2e-5. Changes nothing else in
-    /// the result.
+    /// the result, [`probability_error`](crate::Draw::probability_error) included.
     pub exact_mass: bool,
 }
 

@@ -67,12 +67,14 @@ pub fn filter_fused(logits: &[f32], params: Params, probs: &mut [f32]) -> Result
 }
 
 /// Runs `f` on this thread's sampler. An rng that samples while it is being drawn from finds none
-/// and gets a new one.
+/// and gets a new one, and so does a thread that samples while its locals are being dropped, or
+/// whose last rng panicked.
 pub(crate) fn with_thread_sampler<T>(f: impl FnOnce(&mut Sampler) -> T) -> T {
     thread_local!(static SAMPLER: Cell<Option<Box<Sampler>>> = const { Cell::new(None) });
-    let mut sampler = SAMPLER.take().unwrap_or_default();
+    let mut sampler = SAMPLER.try_with(Cell::take).ok().flatten().unwrap_or_default();
     let result = f(&mut sampler);
-    SAMPLER.set(Some(sampler));
+    // Not kept by a thread that ends.
+    let _ = SAMPLER.try_with(|cell| cell.set(Some(sampler)));
     result
 }
 

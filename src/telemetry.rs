@@ -7,7 +7,15 @@ use crate::sampler::with_thread_sampler;
 use crate::{Draw, Error, Kept, Params, Sampler};
 
 /// One step, looked at without a draw.
+///
+/// ```
+/// let stats = topmass::inspect(&[0.0; 16], topmass::Params::default())?;
+/// assert!((stats.entropy - 16f64.ln()).abs() < 1e-12 && (stats.effective_support - 16.0).abs() < 1e-9);
+/// assert_eq!((stats.kept, stats.retained_mass, stats.divergence), (16, 1.0, 0.0));
+/// # Ok::<(), topmass::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct StepStats {
     /// Shannon entropy of the full softmax at the temperature, in nats, within `1e-13 * (1 + H)`.
     /// Masked tokens count for nothing.
@@ -147,14 +155,33 @@ impl NucleusLog {
     /// Adds a draw.
     ///
     /// ```
-    /// # use topmass::{Draw, NucleusLog};
-    /// # fn log_it(log: &mut NucleusLog, draw: Draw) {
-    /// log.record(&draw);
-    /// # }
+    /// # use topmass::*;
+    /// # use rand_xoshiro::{Xoshiro256PlusPlus, rand_core::SeedableRng};
+    /// # let (mut log, mut rng) = (NucleusLog::new(), Xoshiro256PlusPlus::seed_from_u64(42));
+    /// # let params = Params::default().with_top_p(0.9);
+    /// for row in [[6.0, 0.0, 0.0], [6.0, 0.0, 0.0], [6.0, 5.0, 0.0], [6.0, 6.0, 6.0]] {
+    ///     log.record(&sample_fused(&row, params, &mut rng)?);
+    /// }
+    /// assert_eq!(log.len(), 4);
+    /// # Ok::<(), topmass::Error>(())
     /// ```
     pub fn record(&mut self, draw: &Draw) {
-        self.sizes.record(draw.kept);
-        let mass = draw.retained_mass;
+        self.record_kept(draw.kept, draw.retained_mass);
+    }
+
+    /// Adds a step of which the size and the retained mass are known, from
+    /// [`filter_fused`](crate::filter_fused) or [`inspect`].
+    ///
+    /// ```
+    /// # use topmass::{NucleusLog, Params, inspect};
+    /// let mut log = NucleusLog::new();
+    /// let stats = inspect(&[0.0; 5], Params::default().with_top_p(0.5))?;
+    /// log.record_kept(stats.kept, stats.retained_mass);
+    /// assert_eq!((log.len(), log.median()), (1, Some(5)));
+    /// # Ok::<(), topmass::Error>(())
+    /// ```
+    pub fn record_kept(&mut self, kept: u32, mass: f64) {
+        self.sizes.record(kept);
         self.mass += u128::from((mass.clamp(0.0, 1.0) * UNITS) as u64);
         self.include(mass, mass);
     }
@@ -162,12 +189,19 @@ impl NucleusLog {
     /// Adds what another log holds: the same as if its draws had been recorded here.
     ///
     /// ```
-    /// # use topmass::NucleusLog;
-    /// # fn total(threads: &[NucleusLog]) -> NucleusLog {
+    /// # use topmass::*;
+    /// # use rand_xoshiro::{Xoshiro256PlusPlus, rand_core::SeedableRng};
+    /// # let (mut log, mut rng) = (NucleusLog::new(), Xoshiro256PlusPlus::seed_from_u64(42));
+    /// # let params = Params::default().with_top_p(0.9);
+    /// for row in [[6.0, 0.0, 0.0], [6.0, 0.0, 0.0], [6.0, 5.0, 0.0], [6.0, 6.0, 6.0]] {
+    ///     log.record(&sample_fused(&row, params, &mut rng)?);
+    /// }
     /// let mut total = NucleusLog::new();
-    /// threads.iter().for_each(|log| total.merge(log));
-    /// # total
-    /// # }
+    /// for thread in [&log, &log] {
+    ///     total.merge(thread);
+    /// }
+    /// assert_eq!((total.len(), total.median()), (8, log.median()));
+    /// # Ok::<(), topmass::Error>(())
     /// ```
     pub fn merge(&mut self, other: &NucleusLog) {
         self.sizes.merge(&other.sizes);
@@ -185,8 +219,15 @@ impl NucleusLog {
     /// How many draws were recorded.
     ///
     /// ```
-    /// # use topmass::NucleusLog;
-    /// assert_eq!(NucleusLog::new().len(), 0);
+    /// # use topmass::*;
+    /// # use rand_xoshiro::{Xoshiro256PlusPlus, rand_core::SeedableRng};
+    /// # let (mut log, mut rng) = (NucleusLog::new(), Xoshiro256PlusPlus::seed_from_u64(42));
+    /// # let params = Params::default().with_top_p(0.9);
+    /// for row in [[6.0, 0.0, 0.0], [6.0, 0.0, 0.0], [6.0, 5.0, 0.0], [6.0, 6.0, 6.0]] {
+    ///     log.record(&sample_fused(&row, params, &mut rng)?);
+    /// }
+    /// assert_eq!(log.len(), 4);
+    /// # Ok::<(), topmass::Error>(())
     /// ```
     #[must_use]
     pub fn len(&self) -> u64 {
@@ -196,8 +237,15 @@ impl NucleusLog {
     /// Whether no draw was recorded.
     ///
     /// ```
-    /// # use topmass::NucleusLog;
-    /// assert!(NucleusLog::new().is_empty());
+    /// # use topmass::*;
+    /// # use rand_xoshiro::{Xoshiro256PlusPlus, rand_core::SeedableRng};
+    /// # let (mut log, mut rng) = (NucleusLog::new(), Xoshiro256PlusPlus::seed_from_u64(42));
+    /// # let params = Params::default().with_top_p(0.9);
+    /// for row in [[6.0, 0.0, 0.0], [6.0, 0.0, 0.0], [6.0, 5.0, 0.0], [6.0, 6.0, 6.0]] {
+    ///     log.record(&sample_fused(&row, params, &mut rng)?);
+    /// }
+    /// assert!(!log.is_empty() && NucleusLog::new().is_empty());
+    /// # Ok::<(), topmass::Error>(())
     /// ```
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -207,8 +255,15 @@ impl NucleusLog {
     /// The most frequent size (the smallest of them); from 1,024 on, a bucket counts as one size.
     ///
     /// ```
-    /// # use topmass::NucleusLog;
-    /// assert_eq!(NucleusLog::new().mode(), None);
+    /// # use topmass::*;
+    /// # use rand_xoshiro::{Xoshiro256PlusPlus, rand_core::SeedableRng};
+    /// # let (mut log, mut rng) = (NucleusLog::new(), Xoshiro256PlusPlus::seed_from_u64(42));
+    /// # let params = Params::default().with_top_p(0.9);
+    /// for row in [[6.0, 0.0, 0.0], [6.0, 0.0, 0.0], [6.0, 5.0, 0.0], [6.0, 6.0, 6.0]] {
+    ///     log.record(&sample_fused(&row, params, &mut rng)?);
+    /// }
+    /// assert_eq!(log.mode(), Some(1));
+    /// # Ok::<(), topmass::Error>(())
     /// ```
     #[must_use]
     pub fn mode(&self) -> Option<u32> {
@@ -218,8 +273,15 @@ impl NucleusLog {
     /// The size that half of the draws do not exceed: `quantile(0.5)`.
     ///
     /// ```
-    /// # use topmass::NucleusLog;
-    /// assert_eq!(NucleusLog::new().median(), NucleusLog::new().quantile(0.5));
+    /// # use topmass::*;
+    /// # use rand_xoshiro::{Xoshiro256PlusPlus, rand_core::SeedableRng};
+    /// # let (mut log, mut rng) = (NucleusLog::new(), Xoshiro256PlusPlus::seed_from_u64(42));
+    /// # let params = Params::default().with_top_p(0.9);
+    /// for row in [[6.0, 0.0, 0.0], [6.0, 0.0, 0.0], [6.0, 5.0, 0.0], [6.0, 6.0, 6.0]] {
+    ///     log.record(&sample_fused(&row, params, &mut rng)?);
+    /// }
+    /// assert_eq!(log.median(), Some(1)); // sizes 1, 1, 2, 3
+    /// # Ok::<(), topmass::Error>(())
     /// ```
     #[must_use]
     pub fn median(&self) -> Option<u32> {
@@ -230,10 +292,15 @@ impl NucleusLog {
     /// smallest, `q >= 1` the largest. `None` where nothing was recorded or `q` is NaN.
     ///
     /// ```
-    /// # use topmass::NucleusLog;
-    /// # fn show(log: &NucleusLog) {
-    /// println!("99 % of the steps keep at most {:?} tokens", log.quantile(0.99));
-    /// # }
+    /// # use topmass::*;
+    /// # use rand_xoshiro::{Xoshiro256PlusPlus, rand_core::SeedableRng};
+    /// # let (mut log, mut rng) = (NucleusLog::new(), Xoshiro256PlusPlus::seed_from_u64(42));
+    /// # let params = Params::default().with_top_p(0.9);
+    /// for row in [[6.0, 0.0, 0.0], [6.0, 0.0, 0.0], [6.0, 5.0, 0.0], [6.0, 6.0, 6.0]] {
+    ///     log.record(&sample_fused(&row, params, &mut rng)?);
+    /// }
+    /// assert_eq!((log.quantile(0.0), log.quantile(0.75), log.quantile(0.99)), (Some(1), Some(2), Some(3)));
+    /// # Ok::<(), topmass::Error>(())
     /// ```
     #[must_use]
     pub fn quantile(&self, q: f64) -> Option<u32> {
@@ -243,8 +310,15 @@ impl NucleusLog {
     /// The smallest retained mass.
     ///
     /// ```
-    /// # use topmass::NucleusLog;
-    /// assert_eq!(NucleusLog::new().min_mass(), None);
+    /// # use topmass::*;
+    /// # use rand_xoshiro::{Xoshiro256PlusPlus, rand_core::SeedableRng};
+    /// # let (mut log, mut rng) = (NucleusLog::new(), Xoshiro256PlusPlus::seed_from_u64(42));
+    /// # let params = Params::default().with_top_p(0.9);
+    /// for row in [[6.0, 0.0, 0.0], [6.0, 0.0, 0.0], [6.0, 5.0, 0.0], [6.0, 6.0, 6.0]] {
+    ///     log.record(&sample_fused(&row, params, &mut rng)?);
+    /// }
+    /// assert!((log.min_mass().unwrap() - 0.995).abs() < 1e-3);
+    /// # Ok::<(), topmass::Error>(())
     /// ```
     #[must_use]
     pub fn min_mass(&self) -> Option<f64> {
@@ -254,8 +328,15 @@ impl NucleusLog {
     /// The mean retained mass, within 2^-52.
     ///
     /// ```
-    /// # use topmass::NucleusLog;
-    /// assert_eq!(NucleusLog::new().mean_mass(), None);
+    /// # use topmass::*;
+    /// # use rand_xoshiro::{Xoshiro256PlusPlus, rand_core::SeedableRng};
+    /// # let (mut log, mut rng) = (NucleusLog::new(), Xoshiro256PlusPlus::seed_from_u64(42));
+    /// # let params = Params::default().with_top_p(0.9);
+    /// for row in [[6.0, 0.0, 0.0], [6.0, 0.0, 0.0], [6.0, 5.0, 0.0], [6.0, 6.0, 6.0]] {
+    ///     log.record(&sample_fused(&row, params, &mut rng)?);
+    /// }
+    /// assert!((log.mean_mass().unwrap() - 0.997).abs() < 1e-3);
+    /// # Ok::<(), topmass::Error>(())
     /// ```
     #[must_use]
     pub fn mean_mass(&self) -> Option<f64> {
@@ -265,8 +346,15 @@ impl NucleusLog {
     /// The largest retained mass.
     ///
     /// ```
-    /// # use topmass::NucleusLog;
-    /// assert_eq!(NucleusLog::new().max_mass(), None);
+    /// # use topmass::*;
+    /// # use rand_xoshiro::{Xoshiro256PlusPlus, rand_core::SeedableRng};
+    /// # let (mut log, mut rng) = (NucleusLog::new(), Xoshiro256PlusPlus::seed_from_u64(42));
+    /// # let params = Params::default().with_top_p(0.9);
+    /// for row in [[6.0, 0.0, 0.0], [6.0, 0.0, 0.0], [6.0, 5.0, 0.0], [6.0, 6.0, 6.0]] {
+    ///     log.record(&sample_fused(&row, params, &mut rng)?);
+    /// }
+    /// assert_eq!(log.max_mass(), Some(1.0));
+    /// # Ok::<(), topmass::Error>(())
     /// ```
     #[must_use]
     pub fn max_mass(&self) -> Option<f64> {
@@ -382,7 +470,13 @@ pub(crate) enum Rung {
 
 /// How many cuts by mass (and draws over the whole row) each rung decided, since a [`Sampler`] was
 /// made. See [`Sampler::rungs`].
+///
+/// ```
+/// let topmass::Rungs { quick, close, exact, .. } = topmass::Sampler::new().rungs();
+/// assert_eq!([quick, close, exact], [0, 0, 0]);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Rungs {
     /// By the quick exponential for what is not kept: one reading of the row.
     pub quick: u64,

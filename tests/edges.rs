@@ -4,9 +4,9 @@ mod support;
 
 use proptest::prelude::*;
 use support::oracle::{Expected, Tally, compare_one};
-use support::rows::{self, all_equal, band_at_ten, fitted, flat, source};
+use support::rows::{self, all_equal, band_at_ten, fitted, flat, source, with_choices};
 use support::{LAST_U, Scripted, draw_at, filter, for_each_tier, samplers, support_of};
-use topmass::{Draw, Error, MassBase, Params, Sampler, TemperatureAt, Tier, Ties, reference};
+use topmass::{Draw, Error, Params, Sampler, TemperatureAt, Tier, Ties, reference};
 
 const MASK: f32 = f32::NEG_INFINITY;
 
@@ -651,19 +651,10 @@ fn any_params() -> impl Strategy<Value = Params> {
         prop_oneof![bits64(), 0.0..1.0, Just(0.0)],
         any::<[bool; 3]>(),
     )
-        .prop_map(|(temperature, top_p, top_k, min_p, flags)| Params {
-            temperature,
-            top_p,
-            top_k,
-            min_p,
-            ties: if flags[0] { Ties::LowestIndex } else { Ties::Together },
-            mass_base: if flags[1] { MassBase::TopK } else { MassBase::FullRow },
-            exact_mass: flags[0] != flags[1],
-            temperature_at: if flags[2] {
-                TemperatureAt::AfterCut
-            } else {
-                TemperatureAt::BeforeCut
-            },
+        .prop_map(|(temperature, top_p, top_k, min_p, flags)| {
+            let params = Params::default().with_temperature(temperature).with_top_p(top_p);
+            let params = params.with_top_k(top_k).with_min_p(min_p);
+            with_choices(params, flags).with_exact_mass(flags[0] != flags[1])
         })
 }
 

@@ -9,10 +9,8 @@ use std::path::Path;
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
-use topmass::{MassBase, Params, Sampler, TemperatureAt, Ties};
+use topmass::{MassBase, Mirostat, Params, Sampler, SurpriseBase, TemperatureAt, Ties};
 
-#[path = "../examples/support/npy.rs"]
-mod npy;
 mod support;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/golden.txt");
@@ -60,11 +58,11 @@ fn params() -> Vec<Params> {
         p.with_top_k(300).with_top_p(0.8).with_mass_base(MassBase::TopK),
         p.with_temperature(2.0).with_top_p(0.6).with_temperature_at(TemperatureAt::AfterCut),
         p.with_top_p(0.7).with_ties(Ties::LowestIndex),
+        p.with_top_p(0.9).with_exact_mass(true),
     ]
 }
 
-/// The draws of every row with every set of parameters, a line each.
-fn stream(sampler: &mut Sampler) -> String {
+fn rows() -> Vec<(String, Vec<f32>)> {
     let mut rows: Vec<(String, Vec<f32>)> = Vec::new();
     for (k, (name, value)) in KINDS.into_iter().enumerate() {
         for v in LENGTHS {
@@ -75,31 +73,59 @@ fn stream(sampler: &mut Sampler) -> String {
     }
     for name in ["story", "chat"] {
         let path = format!("{}/tests/data/logits/{name}.npy", env!("CARGO_MANIFEST_DIR"));
-        let recorded = npy::read_rows(Path::new(&path)).expect("the committed rows are readable");
-        for (i, row) in recorded.iter().enumerate() {
-            rows.push((format!("{name} {i}"), row.to_vec()));
-        }
+        let recorded = support::read_rows(Path::new(&path)).into_iter().enumerate();
+        rows.extend(recorded.map(|(i, row)| (format!("{name} {i}"), row)));
     }
+    rows
+}
+
+fn bits(figures: &[f64]) -> String {
+    figures.iter().map(|x| format!(" {:016x}", x.to_bits())).collect()
+}
+
+/// The draws of every row with every set of parameters, a line each; then, a line for each row, the
+/// draws of Mirostat, what a filter writes, and the entropy.
+fn stream(sampler: &mut Sampler) -> String {
     let mut lines = String::new();
-    for (r, (name, row)) in rows.iter().enumerate() {
+    for (r, (name, row)) in rows().iter().enumerate() {
         for (p, params) in params().into_iter().enumerate() {
             let mut rng = Xoshiro256PlusPlus::seed_from_u64((r * 100 + p) as u64);
-            write!(lines, "{name} params {p}: ").expect("a String takes all");
-            match sampler.sample(row, params, &mut rng) {
+            let line = match sampler.sample(row, params, &mut rng) {
                 Ok(d) => {
                     let figures =
                         [d.probability, d.probability_error, d.retained_mass, d.mass_error];
-                    write!(lines, "token {} kept {}", d.token, d.kept).expect("as above");
-                    for x in figures {
-                        write!(lines, " {:016x}", x.to_bits()).expect("as above");
-                    }
+                    format!("token {} kept {}{}", d.token, d.kept, bits(&figures))
                 }
-                Err(e) => write!(lines, "{e}").expect("as above"),
-            }
-            lines.push('\n');
+                Err(e) => e.to_string(),
+            };
+            writeln!(lines, "{name} params {p}: {line}").expect("a String takes all");
         }
+        writeln!(lines, "{name} rest: {}", rest(sampler, row, r as u64)).expect("as above");
     }
     lines
+}
+
+fn rest(sampler: &mut Sampler, row: &[f32], seed: u64) -> String {
+    let mut line = String::new();
+    for controller in [Mirostat::v1(3.0, 0.1), Mirostat::v2(3.0, 0.1)] {
+        for base in [SurpriseBase::Full, SurpriseBase::Kept] {
+            let mut controller = controller.clone().with_surprise_base(base);
+            let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+            match controller.sample_with(sampler, row, 0.9, &mut rng) {
+                Ok(d) => {
+                    let figures = [d.probability, d.surprise_bits, d.surprise_error, d.mu];
+                    let s = d.zipf_exponent.map_or(String::new(), |s| bits(&[s]));
+                    line += &format!("token {} kept {}{}{s}, ", d.token, d.kept, bits(&figures));
+                }
+                Err(e) => return e.to_string(),
+            }
+        }
+    }
+    let params = Params::default().with_temperature(0.8).with_top_p(0.95);
+    let (probs, _) = support::filter(sampler, row, params).expect("Mirostat took the row");
+    let probs = probs.iter().fold(0, |h, p| hash(h ^ u64::from(p.to_bits())));
+    let stats = sampler.inspect(row, params).expect("as above");
+    line + &format!("filter {probs:016x} entropy{}", bits(&[stats.entropy]))
 }
 
 #[test]
@@ -122,7 +148,7 @@ fn every_tier_reproduces_the_committed_draws() {
         assert_eq!(got.lines().count(), golden.lines().count(), "tier {tier}");
         assert!(
             differ.is_empty(),
-            "tier {tier}: {} of {} draws differ, the first: {:#?}",
+            "tier {tier}: {} of {} lines differ, the first: {:#?}",
             differ.len(),
             golden.lines().count(),
             differ[0]

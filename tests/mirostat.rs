@@ -1,125 +1,33 @@
 //! Mirostat against the literal controller, its figures, its degenerate rows, its closed loop.
 
-use std::convert::Infallible;
+mod support;
+
 use std::path::Path;
 
-use rand::{Rng, TryRng};
+use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::SeedableRng;
+use support::mirostat::{assert_close, bits, check, on_the_line};
+use support::rows::{normal, shuffle, source as rng, uniform as unit};
+use support::{Scripted, read_rows, samplers};
 use topmass::mirostat::{ZIPF_TOKENS, truncation_k, zipf_exponent};
-use topmass::{Error, Mirostat, MirostatDraw, Sampler, SurpriseBase, Tier, reference};
-
-#[path = "../examples/support/npy.rs"]
-mod npy;
+use topmass::{Error, Mirostat, Sampler, SurpriseBase, reference};
 
 const MASKED: f32 = f32::NEG_INFINITY;
 const BASES: [SurpriseBase; 2] = [SurpriseBase::Full, SurpriseBase::Kept];
 type Version = fn(f64, f64) -> Mirostat;
 const VERSIONS: [Version; 2] = [Mirostat::v1, Mirostat::v2];
 
-fn rng(seed: u64) -> Xoshiro256PlusPlus {
-    Xoshiro256PlusPlus::seed_from_u64(seed)
-}
-
-/// In `[0, 1)`.
-fn unit(rng: &mut Xoshiro256PlusPlus) -> f64 {
-    (rng.next_u64() >> 11) as f64 * f64::exp2(-53.0)
-}
-
-/// About normal, mean 0, variance 1.
-fn normal(rng: &mut Xoshiro256PlusPlus) -> f64 {
-    (0..12).map(|_| unit(rng)).sum::<f64>() - 6.0
-}
-
-/// Always the same 64 bits: chooses the token.
-struct Always(u64);
-
-impl TryRng for Always {
-    type Error = Infallible;
-    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
-        Ok(self.0 as u32)
-    }
-    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
-        Ok(self.0)
-    }
-    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Infallible> {
-        bytes.fill(self.0 as u8);
-        Ok(())
-    }
-}
-
-fn samplers() -> Vec<Sampler> {
-    Tier::available().into_iter().map(|tier| Sampler::with_tier(tier).unwrap()).collect()
-}
-
 /// The committed rows of a real model.
 fn real_rows() -> Vec<Vec<f32>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/logits");
-    let read = |name: &str| npy::read_rows(&folder.join(name)).unwrap();
-    let files = [read("story.npy"), read("chat.npy")];
-    files.iter().flat_map(|rows| rows.iter().map(<[f32]>::to_vec)).collect()
+    ["story.npy", "chat.npy"].iter().flat_map(|name| read_rows(&folder.join(name))).collect()
 }
 
 /// `p_i ~ i^-s`, in an order that is not that of the ids.
 fn zipf(s: f64, n: usize) -> Vec<f32> {
     let mut row: Vec<f32> = (1..=n).map(|i| (-s * (i as f64).ln()) as f32).collect();
-    let mut rng = rng(n as u64);
-    for i in (1..n).rev() {
-        row.swap(i, (rng.next_u64() % (i as u64 + 1)) as usize);
-    }
+    shuffle(&mut rng(n as u64), &mut row);
     row
-}
-
-fn bits(draw: &MirostatDraw) -> (u32, u32, [u64; 5]) {
-    let zipf = draw.zipf_exponent.map_or(u64::MAX, f64::to_bits);
-    let figures = [draw.probability, draw.surprise_bits, draw.surprise_error, draw.mu];
-    let [p, s, e, mu] = figures.map(f64::to_bits);
-    (draw.token, draw.kept, [p, s, e, mu, zipf])
-}
-
-#[track_caller]
-fn assert_close(fast: f64, literal: f64, tolerance: f64, what: &str) {
-    assert!((fast - literal).abs() <= tolerance, "{what}: {fast} against {literal}");
-}
-
-/// One step on every tier and with the literal algorithm, from the same controller and rng.
-fn check(
-    samplers: &mut [Sampler],
-    controller: &Mirostat,
-    row: &[f32],
-    temperature: f32,
-    seed: u64,
-) -> MirostatDraw {
-    let (mut literal, mut literal_rng) = (controller.clone(), rng(seed));
-    let expected = reference::mirostat(&mut literal, row, temperature, &mut literal_rng).unwrap();
-    let mut first = None;
-    for sampler in samplers {
-        let (mut fast, mut fast_rng) = (controller.clone(), rng(seed));
-        let draw = fast.sample_with(sampler, row, temperature, &mut fast_rng).unwrap();
-        let what = format!("{controller:?} T {temperature} V {} {}", row.len(), sampler.tier());
-        assert_eq!((draw.token, draw.kept), (expected.token, expected.kept), "{what}");
-        assert_eq!(fast_rng, literal_rng, "{what}");
-        assert_eq!(draw.mu, fast.mu(), "{what}");
-
-        let s = expected.surprise_bits;
-        assert!((0.0..2e-6).contains(&draw.surprise_error), "{draw:?}");
-        assert_close(draw.surprise_bits, s, draw.surprise_error + expected.surprise_error, &what);
-        if controller.surprise_base() == SurpriseBase::Kept || temperature <= 0.0 {
-            assert!(draw.surprise_error < 1e-12, "{draw:?}");
-        }
-        // A relative bound, where the f64 exponential of the literal algorithm has its digits.
-        assert_close(draw.probability, expected.probability, 1e-13, &what);
-        let moved = controller.eta() * (1.0 + s) + expected.mu.abs();
-        let off = controller.eta() * (draw.surprise_error + expected.surprise_error);
-        assert_close(draw.mu, expected.mu, off + 4.0 * f64::EPSILON * moved, &what);
-        match (draw.zipf_exponent, expected.zipf_exponent) {
-            (Some(a), Some(b)) => assert_close(a, b, 1e-13 * (1.0 + b.abs()), &what),
-            (a, b) => assert_eq!(a, b, "{what}"),
-        }
-        let bits = bits(&draw);
-        assert_eq!(*first.get_or_insert(bits), bits, "the same bits on every tier: {what}");
-    }
-    expected
 }
 
 // ---- figures ----
@@ -130,7 +38,7 @@ fn a_surprising_token_lowers_mu() {
     for version in VERSIONS {
         let row = [0.05f32, 0.5, 0.3, 0.15].map(f32::ln);
         // u = 0 draws the lowest kept index.
-        let draw = version(3.0, 0.1).sample(&row, 1.0, &mut Always(0)).unwrap();
+        let draw = version(3.0, 0.1).sample(&row, 1.0, &mut Scripted::new(&[0])).unwrap();
         assert_eq!((draw.token, draw.kept), (0, 4));
         assert_close(draw.surprise_bits, 4.32, 0.005, "surprise");
         assert_close(draw.surprise_bits - 3.0, 1.32, 0.005, "error");
@@ -319,28 +227,6 @@ fn version_2_keeps_what_equals_mu() {
 
 // ---- against the literal controller ----
 
-/// Whether the literal step decides by less than rounding errors: a surprise at mu, a k halfway
-/// between integers.
-fn on_the_line(mirostat: &Mirostat, v: usize, row: &[f32], temperature: f32) -> bool {
-    let max = row.iter().copied().fold(MASKED, f32::max);
-    let z = |x: f32| (f64::from(x) - f64::from(max)) / f64::from(temperature);
-    if v == 1 {
-        let total: f64 = row.iter().map(|&x| z(x).exp()).sum();
-        let off = |x: f32| (total.log2() - z(x) * std::f64::consts::LOG2_E - mirostat.mu()).abs();
-        return row.iter().any(|&x| off(x) < 1e-11);
-    }
-    let mut p: Vec<f64> = row.iter().filter(|&&x| x > MASKED).map(|&x| z(x)).collect();
-    p.sort_by(|a, b| b.total_cmp(a));
-    let (mut tb, mut bb) = (0.0, 0.0);
-    for (i, pair) in (1..100).zip(p.windows(2)) {
-        let b = (f64::from(i + 1) / f64::from(i)).ln();
-        tb += (pair[0] - pair[1]) * b;
-        bb += b * b;
-    }
-    let k = truncation_k(tb / bb, mirostat.mu(), p.len());
-    k < p.len() as f64 && (k.fract() - 0.5).abs() < 1e-9 * k
-}
-
 fn random_row(rng: &mut Xoshiro256PlusPlus, v: usize) -> Vec<f32> {
     let width = f64::exp2(8.0 * unit(rng) - 4.0);
     let tied = unit(rng) < 0.3;
@@ -366,7 +252,7 @@ fn against_the_literal_controller(rows: &[Vec<f32>], rng: &mut Xoshiro256PlusPlu
             for base in BASES {
                 let mu = unit(rng) * 1.5 * (row.len() as f64).log2() - 0.5;
                 let mirostat = version(3.0, 0.1).with_mu(mu).with_surprise_base(base);
-                if on_the_line(&mirostat, v, row, temperature) {
+                if on_the_line(&mirostat, v == 1, row, temperature) {
                     excluded += 1;
                 } else {
                     check(&mut samplers, &mirostat, row, temperature, seed);
@@ -604,7 +490,7 @@ fn bases_differ_by_the_mass() {
     for version in VERSIONS {
         let draw = |base| {
             let mut mirostat = version(1.2, 0.1).with_surprise_base(base);
-            mirostat.sample(&row, 1.0, &mut Always(u64::MAX)).unwrap()
+            mirostat.sample(&row, 1.0, &mut Scripted::new(&[u64::MAX])).unwrap()
         };
         let [full, kept] = BASES.map(draw);
         assert_eq!((full.token, full.kept), (kept.token, kept.kept));

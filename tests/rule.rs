@@ -8,11 +8,11 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use support::brute::{self, Fate};
 use support::oracle::{Tally, compare_one};
-use support::rows::{self, Shape, below, choices, five_integers, flat, pick, source, uniform};
-use support::{LAST_U, Scripted, bits_of, draw_at, filter, for_each_tier, samplers, support_of};
-use topmass::{
-    MassBase, Params, Sampler, TemperatureAt, Ties, filter_fused, reference, sample_fused,
+use support::rows::{
+    self, Shape, below, choices, five_integers, flat, pick, source, uniform, with_choices,
 };
+use support::{LAST_U, Scripted, bits_of, draw_at, filter, for_each_tier, samplers, support_of};
+use topmass::{Params, Sampler, Ties, filter_fused, reference, sample_fused};
 
 /// Holds the reference and every sampler against the brute-force rule on one row. Returns how many
 /// tokens it could not decide.
@@ -93,15 +93,12 @@ fn twelve_thousand_small_rows() {
 fn any_choices() -> impl Strategy<Value = Params> {
     let numbers =
         (prop_oneof![Just(0.5f32), Just(1.0), Just(2.0)], 0.0f64..1.1, 0u32..45, 0.0f64..1.0);
-    (numbers, any::<[bool; 5]>()).prop_map(|((temperature, top_p, top_k, min_p), flags)| Params {
-        temperature,
-        top_p,
-        top_k: if flags[0] { top_k } else { 0 },
-        min_p: if flags[1] { min_p } else { 0.0 },
-        ties: if flags[2] { Ties::LowestIndex } else { Ties::Together },
-        mass_base: if flags[3] { MassBase::TopK } else { MassBase::FullRow },
-        temperature_at: if flags[4] { TemperatureAt::AfterCut } else { TemperatureAt::BeforeCut },
-        exact_mass: flags[4] && flags[2],
+    (numbers, any::<[bool; 5]>()).prop_map(|((temperature, top_p, top_k, min_p), flags)| {
+        let mut params = Params::default().with_temperature(temperature).with_top_p(top_p);
+        params.top_k = if flags[0] { top_k } else { 0 };
+        params.min_p = if flags[1] { min_p } else { 0.0 };
+        let choices = [flags[2], flags[3], flags[4]];
+        with_choices(params, choices).with_exact_mass(flags[4] && flags[2])
     })
 }
 

@@ -44,6 +44,10 @@ fn masses_above(logits: &[f32], temperature: f64) -> Vec<f64> {
     above.iter().map(|mass| mass / sum).collect()
 }
 
+fn figures(rungs: Rungs) -> [u64; 3] {
+    [rungs.quick, rungs.close, rungs.exact]
+}
+
 fn total(rungs: Rungs) -> u64 {
     rungs.quick + rungs.close + rungs.exact
 }
@@ -151,9 +155,9 @@ fn what_is_counted() {
         draw_at(&mut sampler, &logits, params, 0.3).expect("a good row");
         sampler.rungs()
     };
-    assert_eq!(count(plain), Rungs { close: 1, ..Rungs::default() });
+    assert_eq!(figures(count(plain)), [0, 1, 0]);
     // No f32 counts these exponents.
-    assert_eq!(count(plain.with_temperature(1e-30)), Rungs { exact: 1, ..Rungs::default() });
+    assert_eq!(figures(count(plain.with_temperature(1e-30))), [0, 0, 1]);
     assert_eq!(count(plain.with_top_k(40)), Rungs::default());
     assert_eq!(count(plain.with_min_p(0.1)), Rungs::default());
     assert_eq!(count(plain.with_temperature(0.0)), Rungs::default());

@@ -121,35 +121,27 @@ fn inspect_says_what_a_draw_would() {
     assert!(inspect(&[0.0], Params::default().with_min_p(2.0)).is_err());
 }
 
-fn draw(kept: u32, retained_mass: f64) -> Draw {
-    Draw {
-        token: 0,
-        probability: 1.0,
-        probability_error: 0.0,
-        kept,
-        retained_mass,
-        mass_error: 0.0,
-    }
-}
+/// A size and a mass.
+type Step = (u32, f64);
 
 /// Skewed sizes up to a large vocabulary's.
-fn draws(seed: u64, count: usize) -> Vec<Draw> {
+fn steps(seed: u64, count: usize) -> Vec<Step> {
     let mut rng = Source::seed_from_u64(seed);
-    let mut one = || draw((262_144f64.powf(uniform(&mut rng).powi(2))) as u32, uniform(&mut rng));
+    let mut one = || (262_144f64.powf(uniform(&mut rng).powi(2)) as u32, uniform(&mut rng));
     (0..count).map(|_| one()).collect()
 }
 
-fn log(draws: &[Draw]) -> NucleusLog {
+fn log(steps: &[Step]) -> NucleusLog {
     let mut log = NucleusLog::new();
-    draws.iter().for_each(|draw| log.record(draw));
+    steps.iter().for_each(|&(kept, mass)| log.record_kept(kept, mass));
     log
 }
 
 #[test]
 fn the_log_says_what_a_sorted_list_would() {
-    let draws = draws(1, 20_000);
-    let log = log(&draws);
-    let mut sizes: Vec<u32> = draws.iter().map(|d| d.kept).collect();
+    let steps = steps(1, 20_000);
+    let log = log(&steps);
+    let mut sizes: Vec<u32> = steps.iter().map(|&(kept, _)| kept).collect();
     sizes.sort_unstable();
     assert_eq!((log.len(), log.is_empty()), (20_000, false));
     for q in [0.0, 1e-9, 0.01, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 1.0] {
@@ -165,7 +157,7 @@ fn the_log_says_what_a_sorted_list_would() {
     let most = (1..=sizes[19_999]).map(count).max().unwrap();
     assert_eq!(count(log.mode().unwrap()), most);
 
-    let masses = draws.iter().map(|d| d.retained_mass);
+    let masses = steps.iter().map(|&(_, mass)| mass);
     near(log.mean_mass().unwrap(), masses.clone().sum::<f64>() / 20_000.0, 1e-12);
     assert_eq!(log.min_mass(), masses.clone().reduce(f64::min));
     assert_eq!(log.max_mass(), masses.reduce(f64::max));
@@ -173,12 +165,14 @@ fn the_log_says_what_a_sorted_list_would() {
 
 #[test]
 fn merging_is_as_if_recorded_together() {
-    let draws = draws(2, 1000);
-    let whole = log(&draws);
+    let steps = steps(2, 1000);
+    let whole = log(&steps);
     let mut rng = Source::seed_from_u64(9);
     for parts in [1, 2, 7, 1500] {
         let mut logs = vec![NucleusLog::new(); parts];
-        draws.iter().for_each(|draw| logs[below(&mut rng, parts)].record(draw));
+        for &(kept, mass) in &steps {
+            logs[below(&mut rng, parts)].record_kept(kept, mass);
+        }
         let mut merged = NucleusLog::new();
         logs.iter().for_each(|log| merged.merge(log));
         assert_eq!(merged, whole, "{parts} parts");
@@ -195,7 +189,7 @@ fn a_log_of_little() {
     assert_eq!((empty.mode(), empty.quantile(0.5), empty.mean_mass()), (None, None, None));
     // One size comes back as itself, however large.
     for size in [0, 1, 1023, 1024, 151_936, u32::MAX] {
-        let one = log(&[draw(size, 0.5); 3]);
+        let one = log(&[(size, 0.5); 3]);
         assert_eq!(
             (one.mode(), one.median(), one.quantile(0.99)),
             (Some(size), Some(size), Some(size))
@@ -205,8 +199,8 @@ fn a_log_of_little() {
             (Some(0.5), Some(0.5), Some(0.5))
         );
     }
-    // Fields are public: nonsense in them must not panic.
-    let _ = log(&[draw(1, f64::NAN), draw(2, -1.0), draw(3, f64::INFINITY)]).mean_mass();
+    // Nonsense must not panic.
+    let _ = log(&[(1, f64::NAN), (2, -1.0), (3, f64::INFINITY)]).mean_mass();
 }
 
 fn bits(draw: &Draw) -> [u64; 6] {

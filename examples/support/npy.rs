@@ -46,7 +46,7 @@ pub fn read_rows(path: &Path) -> Result<Rows, String> {
         .map_err(|why| format!("{}: {why}", path.display()))
 }
 
-fn parse(mut file: impl BufRead) -> Result<Rows, String> {
+pub fn parse(mut file: impl BufRead) -> Result<Rows, String> {
     let header = read_header(&mut file)?;
     let shape = header.shape().to_vec();
     let (rows, vocab) = match shape[..] {

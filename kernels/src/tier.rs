@@ -10,11 +10,13 @@ use crate::lanes::{Kernel, Portable};
 /// the CPU has what a tier asks for is asked once per process. Every tier gives the same bits.
 ///
 /// ```
-/// use topmass_kernels::Tier;
+/// # extern crate topmass_kernels as topmass;
+/// use topmass::Tier;
 /// assert!(Tier::available().contains(&Tier::Portable));
 /// assert_eq!("avx2".parse(), Ok(Tier::Avx2));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Tier {
     /// Plain Rust, on any CPU. Emulates fused multiply-add exactly, which makes it slow.
     Portable,
@@ -27,6 +29,12 @@ pub enum Tier {
 }
 
 /// A name that is no tier's.
+///
+/// ```
+/// # extern crate topmass_kernels as topmass;
+/// use topmass::{Tier, UnknownTier};
+/// assert_eq!("sse9".parse::<Tier>(), Err(UnknownTier("sse9".to_owned())));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownTier(pub String);
 
@@ -40,12 +48,18 @@ impl std::error::Error for UnknownTier {}
 
 impl Tier {
     /// Every tier, the portable one first.
+    ///
+    /// ```
+    /// # extern crate topmass_kernels as topmass;
+    /// assert_eq!(topmass::Tier::ALL.map(|tier| tier.name()), ["portable", "avx2", "avx512", "neon"]);
+    /// ```
     pub const ALL: [Tier; 4] = [Tier::Portable, Tier::Avx2, Tier::Avx512, Tier::Neon];
 
     /// The tier's lower-case name, as `TOPMASS_TIER` takes it.
     ///
     /// ```
-    /// assert_eq!(topmass_kernels::Tier::Avx512.name(), "avx512");
+    /// # extern crate topmass_kernels as topmass;
+    /// assert_eq!(topmass::Tier::Avx512.name(), "avx512");
     /// ```
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -60,8 +74,9 @@ impl Tier {
     /// The tiers that this CPU can run, best last.
     ///
     /// ```
-    /// let tiers = topmass_kernels::Tier::available();
-    /// assert_eq!(tiers[0], topmass_kernels::Tier::Portable);
+    /// # extern crate topmass_kernels as topmass;
+    /// use topmass::Tier;
+    /// assert_eq!(Tier::available()[0], Tier::Portable);
     /// ```
     #[must_use]
     pub fn available() -> Vec<Tier> {
@@ -73,7 +88,8 @@ impl Tier {
     /// unsupported name there is reported once on standard error, and the best tier runs.
     ///
     /// ```
-    /// use topmass_kernels::Tier;
+    /// # extern crate topmass_kernels as topmass;
+    /// use topmass::Tier;
     /// assert!(Tier::available().contains(&Tier::detected()));
     /// ```
     #[must_use]

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test binary uses its own part
 
 pub mod brute;
+pub mod mirostat;
 pub mod oracle;
 pub mod rows;
 

@@ -197,12 +197,21 @@ pub const SHAPES: &[(&str, Shape)] = &[
     ("any_magnitude", any_magnitude),
 ];
 
+/// The named choices, each the default or the other.
+pub fn with_choices(params: Params, [ties, mass_base, temperature_at]: [bool; 3]) -> Params {
+    let or = usize::from;
+    params
+        .with_ties([Ties::Together, Ties::LowestIndex][or(ties)])
+        .with_mass_base([MassBase::FullRow, MassBase::TopK][or(mass_base)])
+        .with_temperature_at(
+            [TemperatureAt::BeforeCut, TemperatureAt::AfterCut][or(temperature_at)],
+        )
+}
+
 /// The named choices, at random.
 pub fn choices(rng: &mut Source, params: Params) -> Params {
-    params
-        .with_ties(pick(rng, &[Ties::Together, Ties::LowestIndex]))
-        .with_mass_base(pick(rng, &[MassBase::FullRow, MassBase::TopK]))
-        .with_temperature_at(pick(rng, &[TemperatureAt::BeforeCut, TemperatureAt::AfterCut]))
+    let mut either = || pick(rng, &[false, true]);
+    with_choices(params, [either(), either(), either()])
 }
 
 /// Parameters for a row of `v`: the common ones mostly, each rarer one often enough.
