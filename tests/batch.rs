@@ -3,9 +3,7 @@
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
-use topmass::{
-    BatchError, Draw, Error, Params, filter_fused, reference, sample_batch, sample_fused,
-};
+use topmass::{Draw, Error, Params, filter_fused, reference, sample_batch, sample_fused};
 
 type Source = Xoshiro256PlusPlus;
 type Outcome = Result<Draw, Error>;
@@ -212,13 +210,6 @@ fn nothing_to_do() {
     assert_eq!(sample_batch(&[], 0, &[Params::default(); 2], &mut rngs, &mut draws), Ok(()));
     assert_eq!(draws, [Err(Error::EmptyRow), Err(Error::EmptyRow)]);
     assert_eq!(rngs, [1, 2].map(source));
-}
-
-#[test]
-fn errors_travel() {
-    fn travels<T: Clone + std::fmt::Debug + PartialEq + std::error::Error + Send + Sync>() {}
-    travels::<BatchError>();
-    travels::<Error>();
 }
 
 /// The batch test of the source: the fate of every token by the rule, one token at a time.

@@ -27,7 +27,12 @@ fn less(a: f64, b: f64, blur: f64) -> Fate {
 
 fn weights(logits: &[f32], temperature: f64) -> Vec<f64> {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    logits.iter().map(|&x| ((f64::from(x) - f64::from(max)) / temperature).exp()).collect()
+    // A masked token weighs nothing, also where -inf / inf is NaN.
+    let weight = |x: f32| match x {
+        f32::NEG_INFINITY => 0.0,
+        x => ((f64::from(x) - f64::from(max)) / temperature).exp(),
+    };
+    logits.iter().map(|&x| weight(x)).collect()
 }
 
 /// The fate of every token of a row without NaN or `+inf`, not all masked.
