@@ -289,8 +289,9 @@ fn inspected(logits: &[f32], params: Params, sampler: &mut Sampler, rng: &mut So
     }
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let z = |x: f32| (f64::from(x) - f64::from(max)) / f64::from(params.temperature);
-    let total: f64 = logits.iter().map(|&x| z(x).exp()).sum();
-    let terms = logits.iter().filter(|&&x| z(x) > -745.0).map(|&x| z(x) * z(x).exp());
+    let unmasked = || logits.iter().filter(|&&x| x > f32::NEG_INFINITY);
+    let total: f64 = unmasked().map(|&x| z(x).exp()).sum();
+    let terms = unmasked().filter(|&&x| z(x) > -745.0).map(|&x| z(x) * z(x).exp());
     let entropy = total.ln() - terms.sum::<f64>() / total;
     let off = (stats.entropy - entropy).abs();
     assert!(off <= 1e-9 * (1.0 + entropy), "entropy {} for {entropy}", stats.entropy);

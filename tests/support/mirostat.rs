@@ -63,12 +63,13 @@ pub fn check(
 pub fn on_the_line(mirostat: &Mirostat, v2: bool, row: &[f32], temperature: f32) -> bool {
     let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let z = |x: f32| (f64::from(x) - f64::from(max)) / f64::from(temperature);
+    let unmasked = || row.iter().filter(|&&x| x > f32::NEG_INFINITY);
     if v2 {
-        let total: f64 = row.iter().map(|&x| z(x).exp()).sum();
+        let total: f64 = unmasked().map(|&x| z(x).exp()).sum();
         let off = |x: f32| (total.log2() - z(x) * std::f64::consts::LOG2_E - mirostat.mu()).abs();
-        return row.iter().any(|&x| off(x) < 1e-11);
+        return unmasked().any(|&x| off(x) < 1e-11);
     }
-    let mut p: Vec<f64> = row.iter().filter(|&&x| x > f32::NEG_INFINITY).map(|&x| z(x)).collect();
+    let mut p: Vec<f64> = unmasked().map(|&x| z(x)).collect();
     p.sort_by(|a, b| b.total_cmp(a));
     let (mut tb, mut bb) = (0.0, 0.0);
     for (i, pair) in (1..100).zip(p.windows(2)) {
