@@ -57,6 +57,11 @@ enum Fault {
     RowPlusStep,
 }
 
+const BATCH: usize = 8;
+type Rngs = [Source; BATCH];
+type Draw<'a> = Box<dyn FnMut(&mut dyn Rng) -> usize + 'a>;
+type Step = Box<dyn FnMut(&mut Rngs) -> [usize; BATCH]>;
+
 /// A sampler on trial.
 #[derive(Clone, Copy)]
 enum Subject {
@@ -66,7 +71,7 @@ enum Subject {
 
 impl Subject {
     /// Draws from a row.
-    fn of_row(self, row: &[f32], params: Params) -> Box<dyn FnMut(&mut dyn Rng) -> usize + '_> {
+    fn of_row(self, row: &[f32], params: Params) -> Draw<'_> {
         match self {
             Subject::Topmass => {
                 let mut sampler = Sampler::new();
@@ -80,7 +85,7 @@ impl Subject {
     }
 
     /// Draws from a batch in which every row is the same.
-    fn of_batch(self, row: &[f32], params: Params) -> Box<dyn FnMut(&mut Rngs) -> [usize; BATCH]> {
+    fn of_batch(self, row: &[f32], params: Params) -> Step {
         match self {
             Subject::Topmass => {
                 let (rows, vocab) = (row.repeat(BATCH), row.len());
@@ -109,9 +114,6 @@ impl Subject {
         }
     }
 }
-
-const BATCH: usize = 8;
-type Rngs = [Source; BATCH];
 
 /// The inverse of the cumulative distribution, with or without a fault.
 struct Literal {
@@ -273,8 +275,12 @@ impl Finding {
 /// How much is drawn.
 #[derive(Clone, Copy)]
 struct Effort {
-    /// From each row of at most a few thousand tokens.
-    short: usize,
+    /// From each short row of which all is kept.
+    whole: usize,
+    /// From each that is cut, which takes topmass several times as long.
+    cut: usize,
+    /// For pairs of successive draws, and again for pairs of rows.
+    pairs: usize,
     /// From the row of [`LONG`] tokens.
     long: usize,
     /// From nothing but the tails of two such rows.
@@ -285,16 +291,23 @@ struct Effort {
 
 /// Less in a debug build, whose draws are slow, and from shorter tails.
 const FULL: Effort = if cfg!(debug_assertions) {
-    Effort { short: 50_000, long: 2_000, tail: 1_000, stride: 13 }
+    Effort { whole: 50_000, cut: 50_000, pairs: 25_000, long: 2_000, tail: 1_000, stride: 13 }
 } else {
-    Effort { short: 1_000_000, long: 100_000, tail: 5_000, stride: 13 }
+    Effort {
+        whole: 1_000_000,
+        cut: 500_000,
+        pairs: 250_000,
+        long: 100_000,
+        tail: 5_000,
+        stride: 13,
+    }
 };
 
 /// Enough to catch what is at fault.
 const LESS: Effort = if cfg!(debug_assertions) {
     FULL
 } else {
-    Effort { short: 200_000, long: 20_000, tail: 5_000, stride: 101 }
+    Effort { whole: 200_000, cut: 200_000, pairs: 100_000, long: 20_000, tail: 5_000, stride: 101 }
 };
 
 const LONG: usize = if cfg!(debug_assertions) { 8_192 } else { 129_280 };
@@ -316,32 +329,8 @@ fn nearly_flat(v: usize) -> Vec<f32> {
     (0..v).map(|i| ((i * 37) % v) as f32 * 1e-4).collect()
 }
 
-type Row = (&'static str, Vec<f32>, Params);
-
-fn whole_rows() -> Vec<Row> {
-    let all = Params::default();
-    let mut spike = vec![0.0; 50];
-    spike[20] = 11.0;
-    let geometric = (0..200).map(|i| i as f32 * 0.6f32.ln()).collect();
-    vec![
-        ("equal", vec![0.25; 1000], all),
-        ("one of .999", spike, all),
-        ("geometric .6, T = 1.5", geometric, all.with_temperature(1.5)),
-        ("one 0, the rest -18", tail_heavy(-18.0), all),
-    ]
-}
-
-fn cut_rows() -> Vec<Row> {
-    let p = |p| Params::default().with_top_p(p);
-    let tied = (0..48).map(|i| -((i * 5 % 8) as f32) / 2.0).collect();
-    let llama_cpp = Params::llama_cpp(2.0, 40, 0.95, 0.0);
-    vec![
-        ("nearly flat, p = .9", nearly_flat(100), p(0.9)),
-        ("Zipf 1.2, p = .95", zipf(1.2, 150), p(0.95)),
-        ("Zipf 1.5, k = 40 as llama.cpp, T = 2", zipf(1.5, 200), llama_cpp),
-        ("tied by sixes, p = .8", tied, p(0.8)),
-    ]
-}
+/// A name, the logits, the parameters, and how many draws.
+type Row = (&'static str, Vec<f32>, Params, usize);
 
 /// The counts of a token, or of neighbours that have few, and what is expected of it. `None` where
 /// a token was drawn that has no probability.
@@ -391,10 +380,9 @@ fn total_variation(bins: &[(f64, f64)]) -> (f64, f64, f64) {
 }
 
 /// How the counts fit the probabilities.
-fn shares(subject: Subject, effort: Effort, rows: Vec<Row>) -> Vec<Finding> {
+fn shares(subject: Subject, rows: [Row; 4]) -> Vec<Finding> {
     let mut findings = vec![];
-    for (seed, (name, row, params)) in rows.into_iter().enumerate() {
-        let draws = if row.len() == LONG { effort.long } else { effort.short };
+    for (seed, (name, row, params, draws)) in rows.into_iter().enumerate() {
         let probs = reference::filter(&row, params).unwrap();
         let mut rng = source(seed as u64);
         let mut draw = subject.of_row(&row, params);
@@ -425,50 +413,51 @@ fn shares(subject: Subject, effort: Effort, rows: Vec<Row>) -> Vec<Finding> {
     findings
 }
 
-/// `next_u64` at evenly spaced `u`, the middles of `n` equal parts of `[0, 1)`.
-struct Even {
-    next: u64,
-    n: u64,
+fn whole(subject: Subject, effort: Effort) -> Vec<Finding> {
+    let all = Params::default();
+    let mut spike = vec![0.0; 50];
+    spike[20] = 11.0;
+    let geometric = (0..200).map(|i| i as f32 * 0.6f32.ln()).collect();
+    let rows = [
+        ("equal", vec![0.25; 1000], all, effort.whole),
+        ("one of .999", spike, all, effort.whole),
+        ("geometric .6, T = 1.5", geometric, all.with_temperature(1.5), effort.whole),
+        ("one 0, the rest -18", tail_heavy(-18.0), all, effort.long),
+    ];
+    shares(subject, rows)
 }
 
-/// `next_u64` from `first` on: `u` at random in the upper end of `[0, 1)`.
-struct Upper {
-    first: u64,
-    rng: Source,
+fn cut(subject: Subject, effort: Effort) -> Vec<Finding> {
+    let p = |p| Params::default().with_top_p(p);
+    let tied = (0..48).map(|i| -((i * 5 % 8) as f32) / 2.0).collect();
+    let llama_cpp = Params::llama_cpp(2.0, 40, 0.95, 0.0);
+    let rows = [
+        ("nearly flat, p = .9", nearly_flat(100), p(0.9), effort.cut),
+        ("Zipf 1.2, p = .95", zipf(1.2, 150), p(0.95), effort.cut),
+        ("Zipf 1.5, k = 40 as llama.cpp, T = 2", zipf(1.5, 200), llama_cpp, effort.cut),
+        ("tied by sixes, p = .8", tied, p(0.8), effort.cut),
+    ];
+    shares(subject, rows)
 }
 
-/// The contract draws with `next_u64` and nothing else.
-macro_rules! rng {
-    ($name:ty, $next:expr) => {
-        impl rand::TryRng for $name {
-            type Error = std::convert::Infallible;
+/// What a closure returns, as `next_u64`. The contract draws with that and nothing else.
+struct Fed<F>(F);
 
-            fn try_next_u32(&mut self) -> Result<u32, Self::Error> {
-                unreachable!("the contract draws with next_u64")
-            }
+impl<F: FnMut() -> u64> rand::TryRng for Fed<F> {
+    type Error = std::convert::Infallible;
 
-            fn try_next_u64(&mut self) -> Result<u64, Self::Error> {
-                let next: fn(&mut $name) -> u64 = $next;
-                Ok(next(self))
-            }
+    fn try_next_u32(&mut self) -> Result<u32, Self::Error> {
+        unreachable!("the contract draws with next_u64")
+    }
 
-            fn try_fill_bytes(&mut self, _: &mut [u8]) -> Result<(), Self::Error> {
-                unreachable!("the contract draws with next_u64")
-            }
-        }
-    };
+    fn try_next_u64(&mut self) -> Result<u64, Self::Error> {
+        Ok((self.0)())
+    }
+
+    fn try_fill_bytes(&mut self, _: &mut [u8]) -> Result<(), Self::Error> {
+        unreachable!("the contract draws with next_u64")
+    }
 }
-
-rng!(Even, |even| {
-    let u = (even.next as f64 + 0.5) / even.n as f64;
-    even.next = (even.next + 1) % even.n;
-    bits_of(u)
-});
-
-rng!(Upper, |upper| {
-    let span = u128::from(u64::MAX - upper.first) + 1;
-    upper.first + (u128::from(upper.rng.next_u64()) * span >> 64) as u64
-});
 
 /// The contract's three rows of five tokens, at random and evenly spaced `u`.
 fn filtered_rows(subject: Subject, draws: usize) -> Vec<Finding> {
@@ -488,7 +477,9 @@ fn filtered_rows(subject: Subject, draws: usize) -> Vec<Finding> {
             bins.map_or((f64::INFINITY, 0.0, 1.0), |bins| total_variation(&bins))
         };
         let (random, mean, deviation) = variation(&mut source(400));
-        let (even, ..) = variation(&mut Even { next: 0, n: draws as u64 });
+        // The middles of equal parts of [0, 1).
+        let mut middles = (0..draws).map(|n| (n as f64 + 0.5) / draws as f64).cycle();
+        let (even, ..) = variation(&mut Fed(|| bits_of(middles.next().unwrap())));
         findings.extend([
             Finding {
                 verdict: Variation,
@@ -516,7 +507,11 @@ fn tails(subject: Subject, effort: Effort) -> Vec<Finding> {
         let mut draw = subject.of_row(&row, Params::default());
         let tokens = (LONG - 1) as f64;
         let before = 1.0 / (1.0 + tokens * f64::from(depth).exp());
-        let mut rng = Upper { first: bits_of(before), rng: source(seed) };
+        // At random from there up.
+        let (first, mut random) = (bits_of(before), source(seed));
+        let span = u128::from(u64::MAX - first) + 1;
+        let part = |word: u64| ((u128::from(word) * span) >> 64) as u64;
+        let mut rng = Fed(|| first + part(random.next_u64()));
         let drawn: Vec<usize> = (0..effort.tail).map(|_| draw(&mut rng)).collect();
 
         let mut distinct = drawn.clone();
@@ -596,7 +591,7 @@ fn successive(subject: Subject, effort: Effort) -> Vec<Finding> {
     let pairs = Pairs::new(reference::filter(&row, params).unwrap());
     let mut rng = source(8);
     let mut draw = subject.of_row(&row, params);
-    let drawn: Vec<usize> = (0..effort.short / 2).map(|_| draw(&mut rng)).collect();
+    let drawn: Vec<usize> = (0..effort.pairs).map(|_| draw(&mut rng)).collect();
     let mut findings = vec![];
     for lag in 1..=4 {
         let both = drawn.iter().copied().zip(drawn[lag..].iter().copied());
@@ -618,8 +613,7 @@ fn side_by_side(subject: Subject, effort: Effort) -> Vec<Finding> {
     let pairs = Pairs::new(reference::filter(&row, params).unwrap());
     let mut rngs: Rngs = array::from_fn(|r| source(r as u64));
     let mut draw = subject.of_batch(&row, params);
-    let steps: Vec<[usize; BATCH]> =
-        (0..effort.short / 2 / BATCH).map(|_| draw(&mut rngs)).collect();
+    let steps: Vec<[usize; BATCH]> = (0..effort.pairs / BATCH).map(|_| draw(&mut rngs)).collect();
     let mut findings = vec![];
     let mut find = |what, value| findings.push(Finding { verdict: Batch, what, value });
     for a in 0..BATCH {
@@ -644,6 +638,7 @@ fn reach(subject: Subject, effort: Effort) -> Vec<Finding> {
     let rows = [
         ("equal", vec![1.5; 4096], all, 1),
         ("nearly flat, p = .9", nearly_flat(3000), all.with_top_p(0.9), 1),
+        ("nearly flat and long, p = .9", nearly_flat(20_000), all.with_top_p(0.9), 19),
         (
             "Zipf 1.2, T = .8, p = .99",
             zipf(1.2, 5000),
@@ -678,25 +673,29 @@ fn boundaries(subject: Subject) -> Vec<Finding> {
         findings.push(Finding { verdict: Boundary, what, value });
     };
 
-    // A power of two of equal tokens, and others between, before and behind that are not kept.
-    for (equal, v, other, p) in [
-        (4, 4, 0.0, 1.0),
-        (4, 15, f32::NEG_INFINITY, 1.0),
-        (4, 15, -9.0, 0.9),
-        (1024, 4100, f32::NEG_INFINITY, 1.0),
-        (1024, 4100, -30.0, 0.9),
-        (1024, 4100, -2.0, 0.6),
+    // A power of two of equal tokens, and others between, before and behind that are not kept; the
+    // last row keeps more than topmass packs.
+    let top_p = |p| Params::default().with_top_p(p);
+    for (equal, v, other, params) in [
+        (4, 4, 0.0, Params::default()),
+        (4, 15, f32::NEG_INFINITY, Params::default()),
+        (4, 15, -9.0, top_p(0.9)),
+        (1024, 4100, f32::NEG_INFINITY, Params::default()),
+        (1024, 4100, -30.0, top_p(0.9)),
+        (1024, 4100, -2.0, top_p(0.6)),
+        (16_384, 32_770, -9.0, Params::default().with_min_p(0.5)),
     ] {
-        let place = |n: usize| if v == equal { n } else { 4 * n + 1 };
+        let place = |n: usize| v / equal * n + usize::from(v > equal);
         let mut row = vec![other; v];
         (0..equal).for_each(|n| row[place(n)] = 0.0);
         let mut expected = vec![(0.0, place(0)), (LAST_U, place(equal - 1))];
-        for n in 1..equal {
+        let every = equal.div_ceil(1024);
+        for n in (every..equal).step_by(every) {
             let u = n as f64 / equal as f64;
             expected.extend([(u, place(n)), (u - STEP, place(n - 1))]);
         }
         let what = format!("{equal} equal of {v}, the others {other}");
-        find(what, &row, Params::default().with_top_p(p), &expected);
+        find(what, &row, params, &expected);
     }
 
     // The largest u where sums of rounded numbers fall short of the whole, and where the last
@@ -739,9 +738,9 @@ fn mapping(subject: Subject, effort: Effort) -> Vec<Finding> {
 }
 
 fn every_verdict(subject: Subject, effort: Effort) -> Vec<Finding> {
-    let mut findings = shares(subject, effort, whole_rows());
-    findings.extend(shares(subject, effort, cut_rows()));
-    findings.extend(filtered_rows(subject, effort.short.min(400_000)));
+    let mut findings = whole(subject, effort);
+    findings.extend(cut(subject, effort));
+    findings.extend(filtered_rows(subject, effort.cut.min(400_000)));
     findings.extend(independence(subject, effort));
     findings.extend(mapping(subject, effort));
     findings
@@ -761,17 +760,17 @@ fn pass(findings: &[Finding]) {
 
 #[test]
 fn draws_of_whole_rows_follow_the_softmax() {
-    pass(&shares(Subject::Topmass, FULL, whole_rows()));
+    pass(&whole(Subject::Topmass, FULL));
 }
 
 #[test]
 fn draws_of_cut_rows_follow_the_renormalised_set() {
-    pass(&shares(Subject::Topmass, FULL, cut_rows()));
+    pass(&cut(Subject::Topmass, FULL));
 }
 
 #[test]
 fn four_hundred_thousand_draws_of_a_filtered_row() {
-    pass(&filtered_rows(Subject::Topmass, FULL.short.min(400_000)));
+    pass(&filtered_rows(Subject::Topmass, FULL.cut.min(400_000)));
 }
 
 #[test]
@@ -831,10 +830,18 @@ fn every_fault_is_caught() {
     assert!(escaped.is_empty(), "unexpected: {}", escaped.join("; "));
 }
 
-/// `cargo test --release --test statistics -- --ignored --nocapture`: about ten minutes.
+/// `cargo test --release --test statistics -- --ignored --nocapture`: about ten minutes on
+/// one core.
 #[test]
 #[ignore = "ten million draws a row"]
 fn ten_million_draws() {
-    let effort = Effort { short: 10_000_000, long: 1_000_000, tail: 20_000, stride: 7 };
+    let effort = Effort {
+        whole: 10_000_000,
+        cut: 10_000_000,
+        pairs: 5_000_000,
+        long: 1_000_000,
+        tail: 20_000,
+        stride: 7,
+    };
     pass(&every_verdict(Subject::Topmass, effort));
 }
