@@ -1,36 +1,13 @@
-//! After the first row of a length, a step allocates nothing: counted by the allocator itself.
+//! After the first row of a length, a step allocates nothing: counted by the allocator itself, on
+//! the thread that asks.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
+use allocation_counter::measure;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use topmass::{
     Error, MassBase, NucleusLog, Params, TemperatureAt, Ties, filter_fused, inspect, sample_batch,
     sample_fused,
 };
-
-thread_local!(static COUNT: Cell<(usize, usize)> = const { Cell::new((0, 0)) });
-
-struct Counting;
-
-// SAFETY: every call goes to `System` unchanged; counting in a const-initialised thread-local of
-// plain numbers neither allocates nor unwinds.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.with(|c| c.set((c.get().0 + 1, c.get().1 + layout.size())));
-        // SAFETY: the caller keeps the contract of `alloc`, which is that of `System`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: `ptr` came from `System` by `alloc` above, with this layout.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 fn params() -> Vec<Params> {
     let p = Params::default();
@@ -69,21 +46,19 @@ fn after_the_first_row_of_a_length_nothing_is_allocated() {
         let rows = rows(v);
         let mut probs = vec![0.0; v];
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
-        let before = COUNT.get();
-        sample_fused(&rows[0], params()[0], &mut rng).expect("a good row");
-        filter_fused(&rows[0], params()[0], &mut probs).expect("a good row");
-        let warm = COUNT.get();
-        let scratch = (warm.1 - before.1) as f64 / v as f64;
+        let mut step = |row: &[f32], p: Params| {
+            sample_fused(row, p, &mut rng).expect("a good row");
+            filter_fused(row, p, &mut probs).expect("a good row");
+        };
+        let warm_up = measure(|| step(&rows[0], params()[0]));
+        let scratch = warm_up.bytes_total as f64 / v as f64;
         println!("V = {v}: scratch {scratch:.2} bytes a logit");
+        assert!(v > 1 || warm_up.count_total > 0, "the counter counts");
         assert!(v < 20_000 || scratch <= 5.0);
         for row in &rows {
             for p in params() {
-                let before = COUNT.get().0;
-                for _ in 0..2 {
-                    sample_fused(row, p, &mut rng).expect("a good row");
-                    filter_fused(row, p, &mut probs).expect("a good row");
-                }
-                assert_eq!(COUNT.get().0, before, "V = {v}, {p:?}");
+                let found = measure(|| (0..2).for_each(|_| step(row, p)));
+                assert_eq!(found.count_total, 0, "V = {v}, {p:?}");
             }
         }
     }
@@ -107,10 +82,8 @@ fn batches_and_logs_allocate_nothing() {
     };
     step(params()[2]);
     for p in params() {
-        let before = COUNT.get().0;
         // Enough rows for a sampler to learn from.
-        (0..20).for_each(|_| step(p));
-        let found = COUNT.get().0 - before;
+        let found = measure(|| (0..20).for_each(|_| step(p))).count_total;
         println!("{found} allocations in 100 rows of 20 batches");
         assert!(found == 0 || (cfg!(feature = "rayon") && found <= 20), "{found}, {p:?}");
     }

@@ -280,7 +280,8 @@ fn narrow_band() {
     matches_oracle("narrow-band", &[band_at_ten(&mut source(1), 151_936)], &settings);
 }
 
-/// Its lengths at an unaligned start; a stray read would meet NaN. (A guard page needs `unsafe`.)
+/// Its lengths at an unaligned start; a stray read would meet NaN. (`tests/memory.rs` has guard pages
+/// there.)
 #[test]
 fn buffer_over_vocab() {
     case("buffer-over-vocab");

@@ -8,6 +8,8 @@
 //! The data flow one way: [`scan`] reads the row, [`select`] finds the few elements that matter,
 //! [`threshold`] cuts among them, [`draw`] goes over the survivors. [`entropy`] stands beside them.
 
+#![forbid(unsafe_code)]
+
 pub mod draw;
 pub mod entropy;
 mod exp;
