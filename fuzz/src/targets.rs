@@ -247,7 +247,7 @@ pub fn row(bytes: &[u8]) {
 
 /// The tiers to ask: the portable one comes first.
 fn fast_enough(samplers: &mut [Sampler], len: usize, seed: u8) -> &mut [Sampler] {
-    let skipped = usize::from(len > SHORT && seed % 8 > 0 && samplers.len() > 1);
+    let skipped = usize::from(len > SHORT && !seed.is_multiple_of(8) && samplers.len() > 1);
     &mut samplers[skipped..]
 }
 
