@@ -5,8 +5,8 @@ use allocation_counter::measure;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use topmass::{
-    Error, MassBase, NucleusLog, Params, TemperatureAt, Ties, filter_fused, inspect, sample_batch,
-    sample_fused,
+    Error, MassBase, NucleusLog, Params, Sampler, TemperatureAt, Ties, filter_fused, inspect,
+    sample_batch, sample_fused,
 };
 
 fn params() -> Vec<Params> {
@@ -61,6 +61,20 @@ fn after_the_first_row_of_a_length_nothing_is_allocated() {
                 assert_eq!(found.count_total, 0, "V = {v}, {p:?}");
             }
         }
+        // The same with scratch of its own.
+        let mut sampler = Sampler::new();
+        let mut step = |row: &[f32], p: Params| {
+            sampler.sample(row, p, &mut rng).expect("a good row");
+            sampler.filter(row, p, &mut probs).expect("a good row");
+        };
+        let warm_up = measure(|| step(&rows[0], params()[0]));
+        assert!(warm_up.count_total > 0, "a new sampler has no scratch yet");
+        for row in &rows {
+            for p in params() {
+                let found = measure(|| step(row, p));
+                assert_eq!(found.count_total, 0, "V = {v}, {p:?}");
+            }
+        }
     }
 }
 
@@ -82,7 +96,7 @@ fn batches_and_logs_allocate_nothing() {
     };
     step(params()[2]);
     for p in params() {
-        // Enough rows for a sampler to learn from.
+        // Some rows, which may take other ways than the first.
         let found = measure(|| (0..20).for_each(|_| step(p))).count_total;
         println!("{found} allocations in 100 rows of 20 batches");
         assert!(found == 0 || (cfg!(feature = "rayon") && found <= 20), "{found}, {p:?}");

@@ -9,12 +9,12 @@ use serde_json::Value;
 use support::oracle::{Tally, compare_one};
 use support::rows::{band_at_one, band_at_ten, fitted, flat, source};
 use support::{LAST_U, draw_at, filter, for_each_tier, samplers, support_of};
-use topmass::{Error, Params, TemperatureAt, Ties, reference};
+use topmass::{Error, Params, Sampler, TemperatureAt, Ties, reference};
 
 const CASES: &str = include_str!("data/cases.json");
 
-/// Mirostat and batches come later and bring their own tests of these.
-const LATER: [&str; 3] = ["mu-persists", "mirostat-degenerate", "one-bad-row"];
+/// These are checked in `tests/mirostat.rs` (`mu_persists`, `degenerate_rows`) and `tests/batch.rs`.
+const ELSEWHERE: [&str; 3] = ["mu-persists", "mirostat-degenerate", "one-bad-row"];
 
 /// Cases that are whole in the data: weights or logits, settings and what is kept.
 const PLAIN: [&str; 9] = [
@@ -105,7 +105,7 @@ fn matches_oracle(id: &str, rows: &[Vec<f32>], settings: &[Params]) {
 fn every_case_has_a_check() {
     let mut found: Vec<String> =
         cases().iter().map(|c| c["id"].as_str().expect("an id").into()).collect();
-    let mut known: Vec<&str> = LATER.into_iter().chain(PLAIN).chain(BUILT).collect();
+    let mut known: Vec<&str> = ELSEWHERE.into_iter().chain(PLAIN).chain(BUILT).collect();
     found.sort();
     known.sort();
     assert_eq!(found, known);
@@ -191,14 +191,18 @@ fn greedy() {
         let (row, token) = (logits(one), number(&one["token"]) as u32);
         for &temperature in &temperatures {
             let params = Params::default().with_temperature(temperature as f32);
-            // At 1e-30 ties at the maximum still share the draw: the first u picks the first.
-            let u = if temperature == 0.0 { 0.9 } else { 0.0 };
+            // At 1e-30, as in f64, ties at the maximum still share the draw: u picks among them.
+            let ties = row.iter().filter(|&&x| x == row[token as usize]).count();
+            let last = row.iter().rposition(|&x| x == row[token as usize]).unwrap() as u32;
+            let unmasked = row.iter().filter(|&&x| x > f32::NEG_INFINITY).count();
+            let greedy = temperature == 0.0;
             for_each_tier(|sampler| {
-                assert_eq!(
-                    draw_at(sampler, &row, params, u).expect("a good row").token,
-                    token,
-                    "{row:?}"
-                );
+                let at = |sampler: &mut Sampler, u| draw_at(sampler, &row, params, u).unwrap();
+                let (first, end) = (at(sampler, 0.0), at(sampler, LAST_U));
+                assert_eq!(first.token, token, "{row:?}");
+                assert_eq!(end.token, if greedy { token } else { last }, "{row:?}");
+                assert_eq!(first.kept as usize, if greedy { 1 } else { unmasked }, "{row:?}");
+                assert_eq!(first.probability, if greedy { 1.0 } else { 1.0 / ties as f64 });
             });
         }
     }

@@ -1,4 +1,4 @@
-//! `inspect`, `NucleusLog`, and what a sampler learns from its rows: speed, never a result.
+//! `inspect`, `NucleusLog`, and what a sampler keeps from its rows: speed, never a result.
 
 use std::path::Path;
 
@@ -7,8 +7,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use topmass::{Draw, Error, NucleusLog, Params, Sampler, StepStats, TemperatureAt, Tier, inspect};
 
-#[path = "../examples/support/npy.rs"]
-mod npy;
+mod support;
 
 type Source = Xoshiro256PlusPlus;
 
@@ -77,6 +76,7 @@ fn masked_tokens_count_for_nothing() {
     }
     let one = stats(&[f32::NEG_INFINITY, -7.5, f32::NEG_INFINITY], Params::default());
     assert_eq!((one.entropy, one.effective_support, one.kept, one.divergence), (0.0, 1.0, 1, 0.0));
+    assert!(one.divergence.is_sign_positive(), "not -0");
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn params(rng: &mut Source) -> Params {
 }
 
 /// Every bit of a draw is the same for a new sampler and for ones that saw only peaked rows, only
-/// flat rows, or anything: enough rows to have learnt from them.
+/// flat rows, or anything: what it keeps is how far the last selection reached.
 #[test]
 fn what_a_sampler_saw_changes_no_result() {
     let vocab = 6000;
@@ -244,8 +244,8 @@ fn what_a_sampler_saw_changes_no_result() {
     type History<'a> = &'a dyn Fn(&mut Sampler, &mut Source);
     let histories: [History; 4] = [
         &|_, _| {},
-        &|sampler, rng| learn(sampler, rng, &flat),
-        &|sampler, rng| learn(sampler, rng, &peaked),
+        &|sampler, rng| see(sampler, rng, &flat),
+        &|sampler, rng| see(sampler, rng, &peaked),
         &|sampler, rng| {
             for _ in 0..150 {
                 let vocab = 1 + below(rng, 9000);
@@ -254,7 +254,7 @@ fn what_a_sampler_saw_changes_no_result() {
             }
         },
     ];
-    fn learn(sampler: &mut Sampler, rng: &mut Source, row: &[f32]) {
+    fn see(sampler: &mut Sampler, rng: &mut Source, row: &[f32]) {
         let params = Params::default().with_top_p(0.9);
         for _ in 0..130 {
             sampler.sample(row, params, rng).unwrap();
@@ -271,7 +271,7 @@ fn what_a_sampler_saw_changes_no_result() {
             let (row, params, seed) = (row(&mut rng, vocab), params(&mut rng), rng.next_u64());
             let mut expected = None;
             for sampler in &mut samplers {
-                // What is learnt in this loop is forgotten again.
+                // What is kept in this loop is forgotten again.
                 let mut sampler = sampler.clone();
                 let mut rng = Source::seed_from_u64(seed);
                 let draw = sampler.sample(&row, params, &mut rng).unwrap();
@@ -297,8 +297,8 @@ fn nucleus_sizes_of_a_model_are_right_skewed() {
         let mut log = NucleusLog::new();
         let mut total = 0;
         for name in ["story", "chat"] {
-            let rows = npy::read_rows(&folder.join(name).with_extension("npy")).unwrap();
-            for row in rows.iter() {
+            let rows = support::read_rows(&folder.join(name).with_extension("npy"));
+            for row in &rows {
                 let draw = Sampler::new().sample(row, params, &mut rng).unwrap();
                 assert!(draw.retained_mass >= p);
                 log.record(&draw);
