@@ -516,11 +516,7 @@ pub(crate) fn uniform<R: Rng + ?Sized>(rng: &mut R) -> f64 {
 /// The smallest logit `x` with `exp((x - max) / temperature) >= min_p`; `f32::MIN` where that is
 /// every unmasked one.
 fn min_p_floor(min_p: f64, temperature: f32, max: f32) -> f32 {
-    // At an infinite temperature all weights are 1.
-    if min_p <= 0.0 || temperature == f32::INFINITY {
-        return f32::MIN;
-    }
-    let log = libm::log(min_p);
+    let log = libm::log(min_p); // -inf where min-p is off
     let passes = |x: f32| (f64::from(x) - f64::from(max)) / f64::from(temperature) >= log;
     lowest_passing(max, passes)
 }

@@ -290,11 +290,12 @@ mod tests {
         f64::exp2(f64::from(y))
     }
 
-    /// The largest relative error over the exponents with these bits, on every tier, which must
-    /// agree bit for bit. The scale is 1, so that the argument is not rounded.
-    fn worst<const CLOSELY: bool>(bits: impl Iterator<Item = u32>) -> f64 {
+    /// The largest relative error over the exponents with these bits, and the largest in units of
+    /// the result's last place, on every tier, which must agree bit for bit. The scale is 1, so
+    /// that the argument is not rounded.
+    fn worst<const CLOSELY: bool>(bits: impl Iterator<Item = u32>) -> (f64, f64) {
         let scale = Scale { high: 1.0, low: 0.0, scale32: 1.0 };
-        let mut worst = 0.0f64;
+        let (mut worst, mut worst_ulp) = (0.0f64, 0.0f64);
         let all: Vec<f32> = bits.map(f32::from_bits).collect();
         for part in all.chunks(1 << 16) {
             let mut x = part.to_vec();
@@ -310,7 +311,12 @@ mod tests {
             let w = first.expect("the portable tier always runs");
             for (&y, &w) in x.as_flattened().iter().zip(w.as_flattened()) {
                 if y >= -126.0 {
-                    worst = worst.max((f64::from(w) / exact(y) - 1.0).abs());
+                    let exact = exact(y);
+                    let off = (f64::from(w) - exact).abs();
+                    worst = worst.max(off / exact);
+                    // A power of two below the exact value, times 2^-23: the bits of `exact` say it.
+                    let ulp = f64::from_bits(exact.to_bits() >> 52 << 52) * f64::from(f32::EPSILON);
+                    worst_ulp = worst_ulp.max(off / ulp);
                 } else {
                     // The product may be subnormal: half a unit of 2^-149 comes on top.
                     let bound = error::<CLOSELY>() * exact(y) + f64::powi(2.0, -150);
@@ -319,7 +325,7 @@ mod tests {
                 }
             }
         }
-        worst
+        (worst, worst_ulp)
     }
 
     const ZERO: u32 = 0x8000_0000;
@@ -330,9 +336,10 @@ mod tests {
             let end = if step == 1 { (from + PART).min(MINUS_140 + 1) } else { MINUS_140 + 1 };
             worst::<CLOSELY>((from..end).step_by(step))
         });
-        let worst = all.fold(0.0, f64::max);
-        println!("largest relative error {worst:e}, closely: {CLOSELY}");
+        let (worst, ulp) = all.fold((0.0, 0.0), |(a, b), (c, d)| (f64::max(a, c), f64::max(b, d)));
+        println!("largest relative error {worst:e}, {ulp:.3} ULP, closely: {CLOSELY}");
         assert!(worst < error::<CLOSELY>());
+        assert!(ulp < if CLOSELY { 3.0 } else { 1024.0 });
     }
 
     const PART: u32 = 1 << 22;
@@ -437,6 +444,32 @@ mod tests {
         }
         println!("largest relative error {worst:e}, that of the platform's exp included");
         assert!(worst <= WEIGHT_ERROR);
+    }
+
+    #[test]
+    #[ignore = "every f32 from -0 to -708: minutes in release"]
+    fn exp64_is_within_its_bound_everywhere() {
+        let scale = Scale::new(1.0);
+        let last = (-708.0f32).to_bits(); // below, the largest weights of a row are no normal numbers
+        let (mut worst, mut ulp) = (0.0f64, 0.0f64);
+        for from in (ZERO..=last).step_by(PART as usize) {
+            let part: Vec<f32> = (from..(from + PART).min(last + 1)).map(f32::from_bits).collect();
+            let mut first: Option<Vec<f64>> = None;
+            for isa in tiers() {
+                let mut w = vec![0.0; part.len()];
+                weigh(isa, &part, &scale, 0.0, &mut w);
+                assert!(*first.get_or_insert_with(|| w.clone()) == w, "tier {}", isa.tier());
+            }
+            for (&x, w) in part.iter().zip(first.expect("the portable tier always runs")) {
+                let exact = f64::from(x).exp();
+                let off = (w - exact).abs();
+                worst = worst.max(off / exact);
+                ulp = ulp.max(off / (f64::from_bits(exact.to_bits() >> 52 << 52) * f64::EPSILON));
+                assert!(w <= 1.0);
+            }
+        }
+        println!("largest relative error {worst:e}, {ulp:.3} ULP, the platform's own included");
+        assert!(worst <= WEIGHT_ERROR && ulp <= 4.0);
     }
 
     #[test]

@@ -145,4 +145,20 @@ mod tests {
         assert_eq!(key(-0.0), key(0.0));
         assert!(values.iter().all(|&x| unkey(key(x)) == x));
     }
+
+    #[test]
+    #[ignore = "every f32: half a minute in release"]
+    fn keys_are_in_the_order_of_every_value() {
+        let (mut x, mut count) = (f32::NEG_INFINITY, 1u64);
+        while x < f32::INFINITY {
+            let next = x.next_up();
+            // Zero comes once, as -0.
+            assert!(key(x) < key(next), "{x:e} {next:e}");
+            assert!(unkey(key(x)) == x);
+            (x, count) = (next, count + 1);
+        }
+        assert_eq!(key(0.0), key(-0.0));
+        println!("{count} values in order");
+        assert_eq!(count, 2 * 0x7f80_0000 + 1);
+    }
 }
