@@ -159,8 +159,8 @@ fn check(row: &[f32], gap: usize, turn: usize) {
 /// Every length up to 300, and those around blocks, up to where scratch begins to grow with the row.
 fn lengths() -> impl Iterator<Item = usize> {
     let around = |n: usize| [n - 17, n - 1, n, n + 1, n + 17];
-    let long = [5 * 4096 + 17, 5 * 4096, 5 * 4096 - 1, 8209, 8192, 8191];
-    (1..=300).chain([1024, 2048, 4096].into_iter().flat_map(around)).chain(some(&long, 6, 0))
+    let long = [5 * 4096 + 17, 5 * 4096 - 1, 8209, 8192];
+    (1..=300).chain([1024, 2048, 4096].into_iter().flat_map(around)).chain(some(&long, 4, 0))
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn every_length_against_the_fence() {
 /// A row that ends at a page's end begins where its length has it. With a gap it begins elsewhere.
 #[test]
 fn every_start_near_the_fence() {
-    for v in [1, 5, 16, 33, 300, 1023, 1024, 1025, 2049] {
+    for v in [1, 5, 16, 33, 300, 1023, 1025] {
         let row = fitted(&mut source(v as u64), v);
         let gaps: Vec<usize> = (1..=16).collect();
         some(&gaps, 16, v).into_iter().for_each(|gap| check(&row, gap, gap));
