@@ -1,29 +1,13 @@
 //! A batch is its rows: nothing that stands beside a row changes it.
 
+mod support;
+
 use rand::Rng;
-use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::SeedableRng;
+use support::oracle::draw_bits;
+use support::rows::{Source, below, normal, source, uniform};
 use topmass::{Draw, Error, Params, filter_fused, reference, sample_batch, sample_fused};
 
-type Source = Xoshiro256PlusPlus;
 type Outcome = Result<Draw, Error>;
-
-fn source(seed: u64) -> Source {
-    Source::seed_from_u64(seed)
-}
-
-fn uniform(rng: &mut Source) -> f64 {
-    (rng.next_u64() >> 11) as f64 * f64::exp2(-53.0)
-}
-
-fn below(rng: &mut Source, n: usize) -> usize {
-    (uniform(rng) * n as f64) as usize
-}
-
-/// About normal: the sum of twelve uniforms.
-fn normal(rng: &mut Source) -> f32 {
-    ((0..12).map(|_| uniform(rng)).sum::<f64>() - 6.0) as f32
-}
 
 fn no_draws(rows: usize) -> Vec<Outcome> {
     vec![Err(Error::EmptyRow); rows]
@@ -31,16 +15,7 @@ fn no_draws(rows: usize) -> Vec<Outcome> {
 
 /// Every bit of a draw, and the error where there is none.
 fn bits(outcome: &Outcome) -> Result<[u64; 6], Error> {
-    outcome.clone().map(|d| {
-        [
-            u64::from(d.token),
-            d.probability.to_bits(),
-            d.probability_error.to_bits(),
-            u64::from(d.kept),
-            d.retained_mass.to_bits(),
-            d.mass_error.to_bits(),
-        ]
-    })
+    outcome.clone().map(|draw| draw_bits(&draw))
 }
 
 #[derive(Clone)]
@@ -55,7 +30,7 @@ fn rows(seed: u64, count: usize, vocab: usize) -> Vec<Row> {
     let mut rng = source(seed);
     let row = |i| {
         let scale = [0.1, 1.0, 3.0, 8.0][below(&mut rng, 4)];
-        let mut logits: Vec<f32> = (0..vocab).map(|_| scale * normal(&mut rng)).collect();
+        let mut logits: Vec<f32> = (0..vocab).map(|_| scale * normal(&mut rng) as f32).collect();
         match i % 8 {
             1 => logits.iter_mut().for_each(|x| *x = x.round()),
             3 => logits.iter_mut().step_by(2).for_each(|x| *x = f32::NEG_INFINITY),
@@ -223,7 +198,7 @@ fn three_thousand_batches_of_four_rows() {
             .map(|_| {
                 let tied = batch % 3 == 0;
                 let mut logit = || {
-                    if tied { below(&mut rng, 5) as f32 } else { 3.0 * normal(&mut rng) }
+                    if tied { below(&mut rng, 5) as f32 } else { 3.0 * normal(&mut rng) as f32 }
                 };
                 (0..vocab).map(|_| logit()).collect()
             })

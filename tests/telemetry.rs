@@ -3,25 +3,12 @@
 use std::path::Path;
 
 use rand::Rng;
-use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::SeedableRng;
-use topmass::{Draw, Error, NucleusLog, Params, Sampler, StepStats, TemperatureAt, Tier, inspect};
+use support::oracle::draw_bits;
+use support::rows::{Source, below, source, uniform};
+use support::samplers;
+use topmass::{Error, NucleusLog, Params, Sampler, StepStats, TemperatureAt, Tier, inspect};
 
 mod support;
-
-type Source = Xoshiro256PlusPlus;
-
-fn uniform(rng: &mut Source) -> f64 {
-    (rng.next_u64() >> 11) as f64 * f64::exp2(-53.0)
-}
-
-fn below(rng: &mut Source, n: usize) -> usize {
-    (uniform(rng) * n as f64) as usize
-}
-
-fn samplers() -> Vec<Sampler> {
-    Tier::available().into_iter().map(|tier| Sampler::with_tier(tier).unwrap()).collect()
-}
 
 /// On every tier, which must agree to the last bit.
 fn stats(logits: &[f32], params: Params) -> StepStats {
@@ -63,7 +50,7 @@ fn the_figures_of_a_peaked_and_of_an_open_step() {
 
 #[test]
 fn masked_tokens_count_for_nothing() {
-    let mut rng = Source::seed_from_u64(3);
+    let mut rng = source(3);
     for vocab in [1usize, 2, 17, 1000, 5000] {
         let row: Vec<f32> = (0..vocab).map(|_| (8.0 * uniform(&mut rng)) as f32).collect();
         let masked: Vec<f32> = row.iter().flat_map(|&x| [f32::NEG_INFINITY, x]).collect();
@@ -96,7 +83,7 @@ fn entropy_at_extreme_temperatures() {
 
 #[test]
 fn inspect_says_what_a_draw_would() {
-    let mut rng = Source::seed_from_u64(5);
+    let mut rng = source(5);
     for vocab in [1usize, 5, 300, 4000] {
         let row: Vec<f32> = (0..vocab).map(|_| (12.0 * uniform(&mut rng)) as f32).collect();
         for params in [
@@ -126,7 +113,7 @@ type Step = (u32, f64);
 
 /// Skewed sizes up to a large vocabulary's.
 fn steps(seed: u64, count: usize) -> Vec<Step> {
-    let mut rng = Source::seed_from_u64(seed);
+    let mut rng = source(seed);
     let mut one = || (262_144f64.powf(uniform(&mut rng).powi(2)) as u32, uniform(&mut rng));
     (0..count).map(|_| one()).collect()
 }
@@ -167,7 +154,7 @@ fn the_log_says_what_a_sorted_list_would() {
 fn merging_is_as_if_recorded_together() {
     let steps = steps(2, 1000);
     let whole = log(&steps);
-    let mut rng = Source::seed_from_u64(9);
+    let mut rng = source(9);
     for parts in [1, 2, 7, 1500] {
         let mut logs = vec![NucleusLog::new(); parts];
         for &(kept, mass) in &steps {
@@ -203,17 +190,6 @@ fn a_log_of_little() {
     let _ = log(&[(1, f64::NAN), (2, -1.0), (3, f64::INFINITY)]).mean_mass();
 }
 
-fn bits(draw: &Draw) -> [u64; 6] {
-    [
-        u64::from(draw.token),
-        draw.probability.to_bits(),
-        draw.probability_error.to_bits(),
-        u64::from(draw.kept),
-        draw.retained_mass.to_bits(),
-        draw.mass_error.to_bits(),
-    ]
-}
-
 /// A row of `vocab` logits, peaked or flat or tied.
 fn row(rng: &mut Source, vocab: usize) -> Vec<f32> {
     let scale = [0.01, 2.0, 10.0, 40.0][below(rng, 4)];
@@ -238,7 +214,7 @@ fn params(rng: &mut Source) -> Params {
 #[test]
 fn what_a_sampler_saw_changes_no_result() {
     let vocab = 6000;
-    let mut rng = Source::seed_from_u64(6);
+    let mut rng = source(6);
     let flat: Vec<f32> = (0..vocab).map(|i| (i % 97) as f32 * 1e-4).collect();
     let peaked: Vec<f32> = (0..vocab).map(|i| -(i as f32)).collect();
     type History<'a> = &'a dyn Fn(&mut Sampler, &mut Source);
@@ -273,13 +249,13 @@ fn what_a_sampler_saw_changes_no_result() {
             for sampler in &mut samplers {
                 // What is kept in this loop is forgotten again.
                 let mut sampler = sampler.clone();
-                let mut rng = Source::seed_from_u64(seed);
+                let mut rng = source(seed);
                 let draw = sampler.sample(&row, params, &mut rng).unwrap();
                 let stats = sampler.inspect(&row, params).unwrap();
                 let mut probs = vec![f32::NAN; vocab];
                 let kept = sampler.filter(&row, params, &mut probs).unwrap();
                 let probs: Vec<u32> = probs.iter().map(|p| p.to_bits()).collect();
-                let found = (bits(&draw), stats, kept, probs);
+                let found = (draw_bits(&draw), stats, kept, probs);
                 assert!(found == *expected.get_or_insert(found.clone()), "{tier}: {params:?}");
             }
         }
@@ -290,7 +266,7 @@ fn what_a_sampler_saw_changes_no_result() {
 #[test]
 fn nucleus_sizes_of_a_model_are_right_skewed() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/logits");
-    let mut rng = Source::seed_from_u64(8);
+    let mut rng = source(8);
     println!("   T     p  rows  mode  median   mean    p99    max  least M  mean M");
     for (t, p) in [(1.0, 0.9), (1.0, 0.95), (0.7, 0.9), (0.7, 0.95)] {
         let params = Params::default().with_temperature(t).with_top_p(p);

@@ -392,7 +392,8 @@ pub fn compare_one(samplers: &mut [Sampler], logits: &[f32], params: Params, tal
     tally.compare(samplers, logits, &expected, &us);
 }
 
-fn draw_bits(draw: &Draw) -> [u64; 6] {
+/// Every bit of a draw.
+pub fn draw_bits(draw: &Draw) -> [u64; 6] {
     [
         u64::from(draw.token),
         draw.probability.to_bits(),
