@@ -90,6 +90,23 @@ fn twelve_thousand_small_rows() {
     assert!(excluded <= 5, "{excluded} tokens excluded");
 }
 
+/// Sums of quarters are exact: at an exact `u` the sum has to exceed it, not only reach it.
+#[test]
+fn a_sum_that_equals_u_is_not_enough() {
+    let row = [f32::NEG_INFINITY, 0.0, 0.0, f32::NEG_INFINITY, 0.0, 0.0];
+    let step = 1.0 / (1u64 << 53) as f64;
+    let at =
+        [(0.0, 1), (0.25 - step, 1), (0.25, 2), (0.5 - step, 2), (0.5, 4), (0.75, 5), (LAST_U, 5)];
+    for (u, token) in at {
+        let literal = reference::sample(&row, Params::default(), &mut Scripted::at(u)).unwrap();
+        assert_eq!(literal.token, token, "u = {u}");
+        for_each_tier(|sampler| {
+            let draw = draw_at(sampler, &row, Params::default(), u).unwrap();
+            assert_eq!(draw.token, token, "u = {u} on {}", sampler.tier());
+        });
+    }
+}
+
 fn any_choices() -> impl Strategy<Value = Params> {
     let numbers =
         (prop_oneof![Just(0.5f32), Just(1.0), Just(2.0)], 0.0f64..1.1, 0u32..45, 0.0f64..1.0);
