@@ -2,7 +2,8 @@
 //! else that a call allocates, lie against pages that may not be, on one side and then on the other.
 //! And every answer is the one for the same row elsewhere in memory, which the oracle finds right.
 //!
-//! `TOPMASS_SHORT=1`, for emulators, and debug builds: every length still, but one row of it at one setting, in turn.
+//! `TOPMASS_SHORT=1`, for emulators, and debug builds: every length still, but one row of it at one
+//! setting, in turn.
 //! `TOPMASS_FENCE=off` leaves the heap to a tool that watches it.
 #![cfg(target_os = "linux")]
 

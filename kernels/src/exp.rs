@@ -411,6 +411,17 @@ mod tests {
         }
     }
 
+    /// The weights in `f64`, of which the largest logit is 0, on every tier, which must agree.
+    fn weighed(x: &[f32], scale: &Scale) -> Vec<f64> {
+        let mut first: Option<Vec<f64>> = None;
+        for isa in tiers() {
+            let mut w = vec![0.0; x.len()];
+            weigh(isa, x, scale, 0.0, &mut w);
+            assert!(*first.get_or_insert_with(|| w.clone()) == w, "tier {}", isa.tier());
+        }
+        first.expect("the portable tier always runs")
+    }
+
     #[test]
     fn exp64_is_within_its_bound_and_never_above_1() {
         let mut random = Random(3);
@@ -426,13 +437,7 @@ mod tests {
                     _ => -1.0 / (1u64 << (i % 64)) as f32,
                 })
                 .collect();
-            let mut first: Option<Vec<f64>> = None;
-            for isa in tiers() {
-                let mut w = vec![0.0; x.len()];
-                weigh(isa, &x, &scale, 0.0, &mut w);
-                assert!(*first.get_or_insert_with(|| w.clone()) == w, "tier {}", isa.tier());
-            }
-            for (&x, w) in x.iter().zip(first.expect("the portable tier always runs")) {
+            for (&x, w) in x.iter().zip(weighed(&x, &scale)) {
                 assert!(w <= 1.0);
                 // exp(q + r), q the rounded quotient and r its error, both exact enough.
                 let t = f64::from(temperature);
@@ -454,13 +459,7 @@ mod tests {
         let (mut worst, mut ulp) = (0.0f64, 0.0f64);
         for from in (ZERO..=last).step_by(PART as usize) {
             let part: Vec<f32> = (from..(from + PART).min(last + 1)).map(f32::from_bits).collect();
-            let mut first: Option<Vec<f64>> = None;
-            for isa in tiers() {
-                let mut w = vec![0.0; part.len()];
-                weigh(isa, &part, &scale, 0.0, &mut w);
-                assert!(*first.get_or_insert_with(|| w.clone()) == w, "tier {}", isa.tier());
-            }
-            for (&x, w) in part.iter().zip(first.expect("the portable tier always runs")) {
+            for (&x, w) in part.iter().zip(weighed(&part, &scale)) {
                 let exact = f64::from(x).exp();
                 let off = (w - exact).abs();
                 worst = worst.max(off / exact);
