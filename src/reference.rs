@@ -133,7 +133,15 @@ pub fn mirostat<R: Rng + ?Sized>(
             let k = match order.len() {
                 1 => 1.0,
                 _ if s == 0.0 => unmasked,
-                // (2^mu / tail)^(1/s); 2^mu alone may overflow.
+                // (2^mu / tail)^(1/s), of logarithms, as 2^mu alone may overflow. Where s is small the
+                // tail is near N - 1: 2^mu / (N - 1), divided by tail / (N - 1) without its 1.
+                _ if s < 0.5 => {
+                    let n = unmasked;
+                    let short = n * libm::expm1(-s * libm::log(n)) / (n - 1.0);
+                    let ln_share = libm::log1p(short) - libm::log1p(-s);
+                    let bits = controller.mu() - libm::log2(n - 1.0);
+                    libm::exp((bits * std::f64::consts::LN_2 - ln_share) / s)
+                }
                 _ => libm::exp((controller.mu() * std::f64::consts::LN_2 - libm::log(tail)) / s),
             };
             (k.round().clamp(1.0, unmasked) as usize, Some(s))

@@ -89,6 +89,24 @@ fn k_is_that_of_the_paper() {
     assert_eq!(truncation_k(1.2, 6.0, 32_000).round(), 9.0);
 }
 
+/// Equal rows but for a hair, at the mu where neither all nor one is kept: `ln k` is a quotient of
+/// two numbers near 0. Against the formula in 400 digits.
+#[test]
+fn k_has_its_digits_near_equal_rows() {
+    for (s, mu, vocab, k) in [
+        (1e-20, 0.0, 2, 1.471_517_764_685_769_3),
+        (1e-20, 4.0, 17, 7.465_475_887_034_959_5),
+        (f64::exp2(-60.0), 10.0, 1025, 379.637_883_495_561_99),
+        (1e-9, 10.0, 1025, 379.637_883_314_660_41),
+        (1e-9, 4.000_000_001, 17, 14.930_952_626_892_755),
+        (0.25, 10.0, 1025, 330.285_471_379_358_02),
+        (0.4999, 3.0, 17, 1.639_979_555_291_341_2),
+        (0.5, 3.0, 17, 1.640_388_203_202_207_6),
+    ] {
+        assert_close(truncation_k(s, mu, vocab), k, 1e-13 * k, &format!("{s} {mu} {vocab}"));
+    }
+}
+
 #[test]
 fn k_is_finite_everywhere() {
     // The limit at s = 1, and no jump on either side of it.
