@@ -195,6 +195,68 @@ fn every_operation_keeps_its_law_on_every_tier() {
     }
 }
 
+/// Sums that look halfway between two numbers and are not: a product rounded first decides for the
+/// even one. Each in every lane, the others ordinary.
+#[test]
+fn a_fused_product_rounds_once_on_every_tier() {
+    struct Fma<'a>([&'a Vector; 3], [[f64; LANES]; 3]);
+    impl Kernel for Fma<'_> {
+        type Output = (Vector, [f64; LANES]);
+        #[inline(always)]
+        fn run<L: Lanes>(self, l: L) -> Self::Output {
+            let ([a, b, c], [x, y, z]) = (self.0.map(|v| l.load(v)), self.1.map(|v| l.load_d(&v)));
+            let (mut single, mut double) = ([0.0; LANES], [0.0; LANES]);
+            l.store(l.fma(a, b, c), &mut single);
+            l.store_d(l.fma_d(x, y, z), &mut double);
+            (single, double)
+        }
+    }
+    let exp2 = |n| f64::exp2(f64::from(n));
+    let (ulp, tiny) = (exp2(-23), exp2(-127));
+    // 97 * 172,961 = 2^24 + 1 is halfway; so, between subnormal numbers, is 2^-150, and
+    // (1 - ulp)(1 + ulp) / 2^150 is 2^-196 less.
+    let mut single: Vec<[f64; 3]> = vec![
+        [exp2(-75) * (1.0 - ulp), exp2(-75) * (1.0 + ulp), tiny + exp2(-149)],
+        [exp2(-75), exp2(-75), tiny],
+        [exp2(-75), exp2(-75), tiny + exp2(-149)],
+        [1.0, exp2(-149), -exp2(-149)],
+    ];
+    // (1 - u)(1 + u) = 1 - u^2; 536,838,145 * 536,903,681 = 2^58 + 1.
+    let u = exp2(-52);
+    let above = [536_838_145.0 * exp2(-29), 536_903_681.0 * exp2(-29)];
+    let mut double: Vec<[f64; 3]> = Vec::new();
+    for scale in [exp2(-20), 1.0, exp2(20)] {
+        for c in [0.0, exp2(-40), -exp2(-40), exp2(-26), 1.0, -1.0, 2.0, -2.0] {
+            single.push([97.0, 172_961.0 * scale, c * scale]);
+        }
+        for c in [exp2(53), exp2(53) + 2.0, exp2(53) + 4.0, exp2(54) + 4.0, 1.0, -1.0] {
+            double.push([(1.0 - u) * scale, 1.0 + u, c * scale]);
+            double.push([above[0] * scale, above[1], c * scale]);
+        }
+    }
+    for isa in tiers() {
+        for i in 0..single.len() * LANES * 8 {
+            let (lane, signs, i) = (i % LANES, i / LANES % 8, i / LANES / 8);
+            let place = |hard: [f64; 3]| {
+                std::array::from_fn(|j| {
+                    let sign = if signs >> j & 1 == 1 { -1.0 } else { 1.0 };
+                    std::array::from_fn(|at| if at == lane { sign * hard[j] } else { at as f64 })
+                })
+            };
+            let wide: [[f64; LANES]; 3] = place(double[i % double.len()]);
+            let [a, b, c] = place(single[i]).map(|x: [f64; LANES]| x.map(|x| x as f32));
+            let (f, d) = isa.run(Fma([&a, &b, &c], wide));
+            let at = || format!("tier {}, lane {lane}: {:?} {:?}", isa.tier(), [a, b, c], wide);
+            for at_lane in 0..LANES {
+                let want = a[at_lane].mul_add(b[at_lane], c[at_lane]);
+                assert_eq!(f[at_lane].to_bits(), want.to_bits(), "{}", at());
+                let [x, y, z] = wide.map(|v| v[at_lane]);
+                assert_eq!(d[at_lane].to_bits(), x.mul_add(y, z).to_bits(), "{}", at());
+            }
+        }
+    }
+}
+
 #[test]
 fn nan_in_the_second_operand_of_max_stays_and_compares_false() {
     struct NanOps;
