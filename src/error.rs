@@ -103,3 +103,39 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_equal_where_they_say_the_same() {
+        let param = |name, value| Error::InvalidParam { name, value };
+        let all = [
+            Error::EmptyRow,
+            Error::AllMasked,
+            Error::NotANumber { index: 1 },
+            Error::NotANumber { index: 2 },
+            Error::PositiveInfinity { index: 1 },
+            Error::PositiveInfinity { index: 2 },
+            Error::RowTooLong { len: 1 },
+            Error::RowTooLong { len: 2 },
+            param("top_p", 2.0),
+            param("top_p", -1.0),
+            param("top_p", f64::NAN),
+            param("min_p", 2.0),
+            param("min_p", f64::NAN),
+            Error::LengthMismatch { expected: 1, found: 2 },
+            Error::LengthMismatch { expected: 1, found: 3 },
+            Error::LengthMismatch { expected: 2, found: 2 },
+            Error::UnsupportedTier { tier: Tier::Neon },
+            Error::UnsupportedTier { tier: Tier::Avx2 },
+        ];
+        for (i, a) in all.iter().enumerate() {
+            for (j, b) in all.iter().enumerate() {
+                assert_eq!(a == b, i == j, "{a:?} {b:?}");
+                assert_eq!(a.to_string() == b.to_string(), i == j);
+            }
+        }
+    }
+}
