@@ -215,4 +215,14 @@ mod tests {
         assert_eq!(Mass::at_least(2f64.powi(-92) * 1.5), Mass(2));
         assert_eq!(Mass::at_least(0.0), Mass::ZERO);
     }
+    #[test]
+    fn masses_reckon_like_integers() {
+        let (a, b) = (Mass((5 << 92) + 7), Mass(3 << 90));
+        assert_eq!(a.plus(b), Mass((5 << 92) + (3 << 90) + 7));
+        assert_eq!(a.minus(b), Mass((5 << 92) - (3 << 90) + 7));
+        assert_eq!(b.minus(a), Mass::ZERO);
+        assert_eq!(a.times(3), Mass((15 << 92) + 21));
+        assert_eq!(a.times(3).each_of(3), a);
+        assert_eq!((a.times(0), a.each_of(0)), (Mass::ZERO, a));
+    }
 }

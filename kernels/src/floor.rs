@@ -79,3 +79,25 @@ impl Kernel for BareExpSum<'_> {
         l.reduce_add(total)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lanes::laws::{Random, tiers};
+
+    #[test]
+    fn floors_read_the_whole_row() {
+        let mut random = Random(3);
+        let row: Vec<f32> = (0..3 * BLOCK + 77).map(|_| random.unit() as f32 * 9.0).collect();
+        let max = row.iter().copied().fold(f32::MIN, f32::max);
+        for temperature in [0.7, 2.0] {
+            let weight = |x: f32| ((f64::from(x) - f64::from(max)) / f64::from(temperature)).exp();
+            let exact: f64 = row.iter().map(|&x| weight(x)).sum();
+            for isa in tiers() {
+                assert_eq!(bare_max(isa, &row), max);
+                let sum = bare_exp_sum(isa, &row, &Scale::new(temperature), max);
+                assert!((sum / exact - 1.0).abs() < 1e-6, "{sum}, not {exact}");
+            }
+        }
+    }
+}
