@@ -55,8 +55,10 @@ impl Draw {
     /// # use topmass::{Params, reference};
     /// # use rand_xoshiro::{Xoshiro256PlusPlus, rand_core::SeedableRng};
     /// # let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
-    /// let draw = reference::sample(&[0.0; 8], Params::default().with_top_p(0.5), &mut rng)?;
-    /// assert_eq!(draw.full_probability(), 0.125); // ties share a fate: all eight are kept
+    /// let two_of_four = Params::default().with_top_k(2);
+    /// let draw = reference::sample(&[1.0, 0.0, 0.0, 1.0], two_of_four, &mut rng)?;
+    /// assert_eq!(draw.probability, 0.5);
+    /// assert!((draw.full_probability() - 0.5 / (1.0 + (-1.0f64).exp())).abs() < 1e-12);
     /// # Ok::<(), topmass::Error>(())
     /// ```
     #[must_use]

@@ -388,3 +388,47 @@ impl Kernel for NthEqual<'_> {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lanes::laws::{Random, tiers};
+    use crate::scan::scan;
+
+    /// No cut depends on the threshold that is reached; but one that lets in too few is asked for
+    /// again, and one that lets in too many has them weighed for nothing.
+    #[test]
+    fn enough_is_reached_and_little_more() {
+        let mut random = Random(9);
+        let scale = Scale::new(0.7);
+        for vocab in [20_000, 60_001, 128_256] {
+            let deviate = |random: &mut Random| (0..6).map(|_| random.unit()).sum::<f64>() * 4.0;
+            let row: Vec<f32> = (0..vocab).map(|_| deviate(&mut random) as f32).collect();
+            let mut sorted = row.clone();
+            sorted.sort_unstable_by(|a, b| b.total_cmp(a));
+            let max = sorted[0];
+            let weight = |x: f32| ((f64::from(x) - f64::from(max)) / 0.7).exp();
+            for isa in tiers() {
+                let mut traces = Traces::default();
+                scan(isa, &row, None, false, &mut traces).unwrap();
+                for want in [1, 5, 60, 700] {
+                    let mass: f64 = sorted[..want].iter().map(|&x| weight(x)).sum();
+                    for aim in [
+                        Aim { count: want as u64, mass: f64::INFINITY },
+                        Aim { count: u64::MAX, mass },
+                        Aim { count: want as u64, mass: 1e9 },
+                    ] {
+                        for spread in [0.01, 3.0, 40.0] {
+                            let t = reach(isa, &mut traces, &scale, max, aim, spread);
+                            let t = t.expect("few enough");
+                            let reached = sorted.partition_point(|&x| x >= t);
+                            let what = format!("{aim:?} {spread} {vocab}: {reached}");
+                            assert!(reached <= 10 + want + want * 6 / 5, "{what}");
+                            assert!(reached >= want, "{what}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

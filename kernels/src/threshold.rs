@@ -543,6 +543,7 @@ mod tests {
                 Aim { count: 0, mass: f64::NAN },
             ];
             for isa in tiers() {
+                assert_eq!(guess(isa, &values, &weights, right, &mut work), Some(lowest));
                 for aim in wrong {
                     let none = Weighed::default();
                     let found =
