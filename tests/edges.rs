@@ -582,6 +582,48 @@ fn narrow_bands_lose_nothing() {
     );
 }
 
+/// More ties than are packed (4,096 in a short row): the cut right above them, among them, right
+/// below, at the floor of min-p, and with all of what lies below kept too.
+#[test]
+fn cuts_beside_more_ties_than_are_packed() {
+    let rng = &mut source(12);
+    let tie = 1.0f32;
+    for (above, ties, below) in [(100, 4_200, 1_500), (2_000, 4_200, 20), (0, 4_200, 900)] {
+        let spread = |rng: &mut _, from: f64| (from + rows::uniform(rng)) as f32;
+        let mut row: Vec<f32> = (0..above).map(|_| spread(rng, 1.1)).collect();
+        row.extend(std::iter::repeat_n(tie, ties));
+        row.extend((0..below).map(|_| spread(rng, -0.1)));
+        rows::shuffle(rng, &mut row);
+        let max = row.iter().copied().fold(tie, f32::max);
+        let weight = |x: f32| (f64::from(x) - f64::from(max)).exp();
+        let mass =
+            |least: f32| row.iter().filter(|&&x| x >= least).map(|&x| weight(x)).sum::<f64>();
+        let (all, with_ties, over) = (mass(f32::MIN), mass(tie), mass(tie.next_up()));
+        let p = Params::default();
+        let mut settings = Vec::new();
+        for edge in [over / all, with_ties / all, (over + with_ties) / 2.0 / all, 1.0 - 1e-12] {
+            for off in [-1e-7, 1e-10, 1e-3] {
+                settings.push(p.with_top_p((edge + off).clamp(0.0, 1.0)));
+            }
+        }
+        for k in [above, above + 1, above + ties - 1, above + ties, above + ties + 1] {
+            settings.push(p.with_top_k(k as u32));
+        }
+        // The ties are the last that min-p lets through; or somebody below them is.
+        for floor in [weight(tie) * (1.0 - 1e-9), weight(tie - 0.3)] {
+            let p = p.with_min_p(floor);
+            for top_p in [0.5, with_ties / all, with_ties / all + 1e-7, 1.0 - 1e-12] {
+                settings.push(p.with_top_p(top_p));
+            }
+            settings.extend([above + 1, above + ties, 5_500].map(|k| p.with_top_k(k as u32)));
+        }
+        for p in settings.iter_mut().skip(1).step_by(2) {
+            *p = p.with_ties(Ties::LowestIndex);
+        }
+        matches_oracle("large ties", &[row], &settings);
+    }
+}
+
 /// Equal tokens have exact sums, so the last of the 53 bits of `u` decides, and the eleven below it
 /// do not.
 #[test]
