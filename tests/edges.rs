@@ -620,6 +620,10 @@ fn cuts_beside_more_ties_than_are_packed() {
         for p in settings.iter_mut().skip(1).step_by(2) {
             *p = p.with_ties(Ties::LowestIndex);
         }
+        if std::env::var_os("TOPMASS_SHORT").is_some() {
+            let mut place = 0..;
+            settings.retain(|_| place.next().is_some_and(|i: usize| i.is_multiple_of(5)));
+        }
         matches_oracle("large ties", &[row], &settings);
     }
 }
