@@ -512,13 +512,13 @@ pub fn truncation_k(s: f64, mu: f64, vocab: usize) -> f64 {
     // In logarithms, so that no intermediate overflows; expm1 keeps the digits near s = 1.
     let vocab = vocab as f64;
     let (ln_vocab, others) = (libm::log(vocab), vocab - 1.0);
-    let eps = s - 1.0;
     let ln_k = if s < 0.5 {
         // 1/factor tends to `others`: what goes to 0 with s is summed apart from what does not,
         // as the quotient by s would take the digits that a sum of the two has lost.
         let part = libm::log1p(vocab / others * libm::expm1(-s * ln_vocab)) - libm::log1p(-s);
         ((mu - libm::log2(others)) * std::f64::consts::LN_2 - part) / s
     } else {
+        let eps = s - 1.0;
         let factor = if eps == 0.0 { 1.0 / ln_vocab } else { eps / -libm::expm1(-eps * ln_vocab) };
         (mu * std::f64::consts::LN_2 + libm::log(factor)) / s
     };

@@ -196,8 +196,7 @@ fn every_operation_keeps_its_law_on_every_tier() {
 }
 
 /// Sums that look halfway between two numbers and are not: a product rounded first decides for the
-/// even one. Each in every lane; the others are ordinary, 0 or the
-/// same.
+/// even one. Each in every lane; the others are ordinary, 0 or the same.
 #[test]
 fn a_fused_product_rounds_once_on_every_tier() {
     struct Fma<'a>([&'a Vector; 3], [[f64; LANES]; 3]);
