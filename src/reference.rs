@@ -65,13 +65,17 @@ pub fn sample<R: Rng + ?Sized>(logits: &[f32], params: Params, rng: &mut R) -> R
     let u = if params.temperature <= 0.0 { 0.0 } else { uniform(rng) };
     let drawn = inverse_cdf(&cut.weights, cut.kept_weight, u);
     let probability = cut.weights[drawn] / cut.kept_weight;
+    // A weight e^z, z with two roundings, is off by as much as z is and one rounding of its own. Over
+    // a softmax of N tokens -z is ln N on average at most, as the entropy is (Gibbs); so for sums.
+    let depth = -libm::log(cut.weights[drawn]);
+    let average = libm::log(logits.len() as f64);
     Ok(Draw {
         token: cut.kept[drawn] as u32,
         probability,
-        probability_error: 4.0 * f64::EPSILON * probability,
+        probability_error: f64::EPSILON * (depth + average + 6.0) * probability,
         kept: cut.kept.len() as u32,
         retained_mass: cut.retained_mass,
-        mass_error: 4.0 * f64::EPSILON,
+        mass_error: f64::EPSILON * (2.0 * average + 6.0) * cut.retained_mass,
     })
 }
 

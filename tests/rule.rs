@@ -282,6 +282,42 @@ fn p_one_keeps_all() {
     }
 }
 
+/// The reference's own bounds, against mpmath at 60 digits: a weight `e^z` in `f64` is off by about
+/// as many units as `z` is large.
+#[test]
+fn the_reference_states_bounds_that_hold() {
+    for (temperature, x, probability) in [
+        (0.7, -23.7, 1.977_101_476_245_542_6e-15),
+        (0.3, -9.9, 4.658_898_178_406_099e-15),
+        (1.3, -30.1, 8.798_565_759_129_429e-11),
+    ] {
+        let params = Params::default().with_temperature(temperature);
+        let draw = reference::sample(&[0.0, x], params, &mut Scripted::at(LAST_U));
+        let draw = draw.expect("a good row");
+        assert_eq!(draw.token, 1);
+        let off = (draw.probability - probability).abs();
+        assert!(off <= draw.probability_error, "{draw:?}: off by {off:e}");
+        assert!(draw.probability_error < 1e-14 * probability, "{draw:?}");
+    }
+    for (temperature, x, vocab, top_k, mass) in [
+        (0.7, -6.4, 10_000, 5_000, 0.741_554_474_452_606_7),
+        (1.3, -13.7, 30_000, 20_000, 0.852_373_400_466_241_2),
+        (0.3, -2.9, 20_000, 10_000, 0.720_527_152_312_124_6),
+    ] {
+        let mut logits = vec![x; vocab];
+        logits[0] = 0.0;
+        let params = Params::default()
+            .with_temperature(temperature)
+            .with_top_k(top_k)
+            .with_ties(Ties::LowestIndex);
+        let draw = reference::sample(&logits, params, &mut Scripted::at(0.0)).expect("a good row");
+        assert_eq!(draw.kept, top_k);
+        let off = (draw.retained_mass - mass).abs();
+        assert!(off <= draw.mass_error, "{draw:?}: off by {off:e}");
+        assert!(draw.mass_error < 1e-14, "{draw:?}");
+    }
+}
+
 /// 400,000 draws (fewer in debug) from five tokens of which three are kept, on the best tier; the
 /// others repeat the first of them.
 #[test]
