@@ -171,8 +171,9 @@ pub fn mirostat<R: Rng + ?Sized>(
     };
     let surprise = libm::log2(of) - log2_w(kept[drawn]);
     let probability = weights[drawn] / kept_weight;
-    // The sum of V rounded weights, and the logarithm.
-    let error = 1.5 * f64::EPSILON * (logits.len() as f64 + 4.0 * (1.0 + surprise));
+    // In nats the sum is off by ln N and three units (see `sample`), in bits by 1.5 times that; of
+    // the logarithms, neither above S, one has a rounding and the other four.
+    let error = 1.5 * f64::EPSILON * (libm::log(logits.len() as f64) + 4.0 * (1.0 + surprise));
     let surprise = (surprise, error);
     Ok(controller.drawn(kept[drawn] as u32, probability, surprise, n as u32, zipf_exponent))
 }

@@ -12,7 +12,7 @@ use support::rows::{
     self, Shape, below, choices, five_integers, flat, pick, source, uniform, with_choices,
 };
 use support::{LAST_U, Scripted, bits_of, draw_at, filter, for_each_tier, samplers, support_of};
-use topmass::{Params, Sampler, Ties, filter_fused, reference, sample_fused};
+use topmass::{Mirostat, Params, Sampler, Ties, filter_fused, reference, sample_fused};
 
 /// Holds the reference and every sampler against the brute-force rule on one row. Returns how many
 /// tokens it could not decide.
@@ -316,6 +316,44 @@ fn the_reference_states_bounds_that_hold() {
         assert!(off <= draw.mass_error, "{draw:?}: off by {off:e}");
         assert!(draw.mass_error < 1e-14, "{draw:?}");
     }
+    for (temperature, x, vocab, surprise) in [
+        (0.7, -23.7, 2, 48.845_534_502_916_49),
+        (0.3, -9.9, 2, 47.608_932_623_045_18),
+        (0.7, -6.4, 30_000, 15.263_945_367_499_512),
+    ] {
+        let mut logits = vec![x; vocab];
+        logits[0] = 0.0;
+        let mut controller = Mirostat::v2(3.0, 0.1).with_mu(1e6);
+        let rng = &mut Scripted::at(LAST_U);
+        let draw = reference::mirostat(&mut controller, &logits, temperature, rng);
+        let draw = draw.expect("a good row");
+        assert_eq!((draw.token as usize, draw.kept as usize), (vocab - 1, vocab));
+        let off = (draw.surprise_bits - surprise).abs();
+        assert!(off <= draw.surprise_error, "{draw:?}: off by {off:e}");
+        assert!(draw.surprise_error < 1e-13, "{draw:?}");
+    }
+}
+
+/// Where masses are exact in binary: the token whose mass before it equals `p` is not kept, the one
+/// before it is, and at `p = 1` what no longer moves the sum is.
+#[test]
+fn p_is_met_exactly() {
+    for_each_tier(|sampler| {
+        for (logits, top_p, ties, n) in [
+            (&[0.0, 0.0, 0.0, 0.0][..], 0.5, Ties::LowestIndex, 2),
+            (&[0.0, 0.0, f32::NEG_INFINITY, -0.0, 0.0], 0.75, Ties::LowestIndex, 3),
+            (&[0.0, 0.0, 0.0, 0.0], 0.5, Ties::Together, 4),
+            (&[3.0, -800.0, -900.0], 1.0, Ties::Together, 3),
+            (&[3.0, -40.0, -41.0], 1.0, Ties::LowestIndex, 3),
+            (&[3.0, -40.0, -41.0], 1.0 - 1e-16, Ties::LowestIndex, 1),
+        ] {
+            let params = Params::default().with_top_p(top_p).with_ties(ties);
+            let kept = reference::kept_set(logits, params).expect("a good row");
+            assert_eq!(kept.len(), n, "{logits:?}, {params:?}");
+            let (_, outcome) = filter(sampler, logits, params).expect("a good row");
+            assert_eq!(outcome.kept as usize, n, "{logits:?}, {params:?}");
+        }
+    });
 }
 
 /// 400,000 draws (fewer in debug) from five tokens of which three are kept, on the best tier; the
