@@ -338,16 +338,19 @@ fn the_reference_states_bounds_that_hold() {
 /// before it is, and at `p = 1` what no longer moves the sum is.
 #[test]
 fn p_is_met_exactly() {
+    let (by_index, together) = (Ties::LowestIndex, Ties::Together);
+    let params = |top_p: f64, ties| Params::default().with_top_p(top_p).with_ties(ties);
     for_each_tier(|sampler| {
-        for (logits, top_p, ties, n) in [
-            (&[0.0, 0.0, 0.0, 0.0][..], 0.5, Ties::LowestIndex, 2),
-            (&[0.0, 0.0, f32::NEG_INFINITY, -0.0, 0.0], 0.75, Ties::LowestIndex, 3),
-            (&[0.0, 0.0, 0.0, 0.0], 0.5, Ties::Together, 4),
-            (&[3.0, -800.0, -900.0], 1.0, Ties::Together, 3),
-            (&[3.0, -40.0, -41.0], 1.0, Ties::LowestIndex, 3),
-            (&[3.0, -40.0, -41.0], 1.0 - 1e-16, Ties::LowestIndex, 1),
+        for (logits, params, n) in [
+            (&[0.0, 0.0, 0.0, 0.0][..], params(0.5, by_index), 2),
+            (&[0.0, 0.0, f32::NEG_INFINITY, -0.0, 0.0], params(0.75, by_index), 3),
+            (&[0.0, 0.0, 0.0, 0.0], params(0.5, together), 4),
+            (&[3.0, -40.0, -41.0], params(1.0 - 1e-16, by_index), 1),
+            (&[3.0, -40.0, -41.0], params(1.0, by_index), 3),
+            (&[3.0, -800.0, -900.0], params(1.0, together), 3),
+            (&[3.0, -800.0, -900.0, -901.0], params(1.0, together).with_top_k(3), 3),
+            (&[3.0, -97.0, -98.0, -200.0], params(1.0, together).with_min_p(1e-44), 3),
         ] {
-            let params = Params::default().with_top_p(top_p).with_ties(ties);
             let kept = reference::kept_set(logits, params).expect("a good row");
             assert_eq!(kept.len(), n, "{logits:?}, {params:?}");
             let (_, outcome) = filter(sampler, logits, params).expect("a good row");
