@@ -514,5 +514,18 @@ mod tests {
             }
         }
         assert!((0..BUCKETS).all(|b| bucket(middle(b)) == b));
+        // In the middle, the lower one of two.
+        for of in (0..1 << 18).collect::<Vec<u32>>().chunk_by(|&a, &b| bucket(a) == bucket(b)) {
+            assert_eq!(middle(bucket(of[0])), of[(of.len() - 1) / 2], "{of:?}");
+        }
+    }
+
+    #[test]
+    fn the_mode_is_the_first_of_the_commonest() {
+        let mut sizes = Sizes::default();
+        for size in [7, 3, 9, 3, 7, 2000] {
+            sizes.record(size);
+        }
+        assert_eq!(sizes.mode(), Some(3));
     }
 }

@@ -281,6 +281,14 @@ mod tests {
         }
     }
 
+    #[test]
+    fn powers_of_2() {
+        for n in -1100..=0 {
+            let exact = if n < -1022 { 0.0 } else { f64::powi(2.0, n) };
+            assert_eq!(power_of_2(n as f32), exact, "{n}");
+        }
+    }
+
     fn error<const CLOSELY: bool>() -> f64 {
         Exp32::<crate::lanes::Portable, CLOSELY>::ERROR
     }
