@@ -197,7 +197,7 @@ pub fn guess(
     aim: Aim,
     work: &mut Workspace,
 ) -> Option<f32> {
-    isa.run(Guess { values, weights, aim, few: &mut work.guess })
+    isa.run(Guess { values, weights, aim, few: &mut work.guess }).map(|(lowest, _)| lowest)
 }
 
 /// What of some elements lies above a finite value, and what at it. The elements and the weights
@@ -287,10 +287,11 @@ struct Guess<'a> {
 }
 
 impl Kernel for Guess<'_> {
-    type Output = Option<f32>;
+    /// And how often it looked at all of the elements.
+    type Output = Option<(f32, u32)>;
 
     #[inline(always)]
-    fn run<L: Lanes>(self, l: L) -> Option<f32> {
+    fn run<L: Lanes>(self, l: L) -> Option<(f32, u32)> {
         let Guess { values, weights, aim, few } = self;
         let vectors = whole(values);
         let (last, others) = vectors.split_last()?;
@@ -327,7 +328,7 @@ impl Kernel for Guess<'_> {
                     largest = if x > largest { x } else { largest };
                 }
                 if least == largest {
-                    return Some(largest);
+                    return Some((largest, round));
                 }
                 (low, high) = (least.next_down(), largest);
             }
@@ -353,7 +354,7 @@ impl Kernel for Guess<'_> {
             round += 1;
             if !(middle > low && middle < high) {
                 if low.next_up() >= high {
-                    return Some(high);
+                    return Some((high, round));
                 }
                 continue;
             }
@@ -396,7 +397,7 @@ impl Kernel for Guess<'_> {
                 mass += w;
             }
         }
-        Some(lowest)
+        Some((lowest, round))
     }
 }
 
@@ -553,6 +554,91 @@ mod tests {
                     let (above, at) = above_and_at(isa, &values, &weights, lowest);
                     assert_eq!((found.above, found.ties), (above, at));
                 }
+            }
+        }
+    }
+
+    /// Where nothing is dropped, or nothing known, and the guess looks elsewhere.
+    #[test]
+    fn all_kept_or_unsure() {
+        let mut values = [f32::NEG_INFINITY; 112];
+        (0..100).for_each(|i| values[i] = -((i * 37 % 100) as f32));
+        let weights = [0.25; 112];
+        let (none, mut work) = (Weighed::default(), Workspace::default());
+        for isa in tiers() {
+            for count in [0, 1, 50, 100, u64::MAX] {
+                let aim = Aim { count, mass: f64::INFINITY };
+                let mut found = |complete, limit: u64, then| {
+                    let verdict = |above: Weighed| {
+                        if above.count < limit { Verdict::Keep } else { then }
+                    };
+                    cut_off(isa, &values, &weights, none, complete, aim, verdict, &mut work)
+                };
+                let (above, ties) = above_and_at(isa, &values, &weights, -99.0);
+                let last = Lowest { value: -99.0, above, ties };
+                for limit in [101, u64::MAX] {
+                    assert_eq!(found(true, limit, Verdict::Drop), Found::At(last), "{aim:?}");
+                    assert_eq!(found(false, limit, Verdict::Drop), Found::Below(last), "{aim:?}");
+                }
+                // With nothing below, nobody asks.
+                assert_eq!(found(true, 100, Verdict::Unsure), Found::At(last), "{aim:?}");
+                for limit in [0, 1, 37, 99] {
+                    assert_eq!(found(true, limit, Verdict::Unsure), Found::Unsure, "{aim:?}");
+                }
+                assert_eq!(found(false, 100, Verdict::Unsure), Found::Unsure, "{aim:?}");
+                assert_eq!(found(true, 0, Verdict::Drop), Found::Above, "{aim:?}");
+            }
+        }
+    }
+
+    /// No cut depends on the guess's way; its time does. Looks at elements of several shapes: how
+    /// often on average, and at most.
+    #[test]
+    fn few_looks_are_needed() {
+        type Shape = fn(f64) -> f64;
+        let mut work = Workspace::default();
+        let even = |u: f64| -20.0 * u;
+        let tail = |u: f64| u.ln();
+        let peak = |u: f64| -20.0 * u.powi(6);
+        let apart = |u: f64| if u < 0.5 { -1e-3 * u } else { -1e9 * u };
+        let far = |u: f64| -(60.0 * u - 30.0).exp();
+
+        let shapes: [(Shape, f64, u32); 5] = [
+            (even, 4.3, 12),
+            (tail, 6.1, 16),
+            (peak, 13.3, 29),
+            (apart, 14.1, 21),
+            (far, 19.5, 29),
+        ];
+        for (shape, average, most) in shapes {
+            for isa in tiers() {
+                let mut random = Random(12);
+                let (mut looks, mut guesses, mut longest) = (0, 0, 0);
+                for n in [100usize, 700, 4000] {
+                    let mut values: Vec<f32> =
+                        (0..n).map(|_| shape(random.unit()) as f32).collect();
+                    let mut weights: Vec<f64> =
+                        values.iter().map(|&x| f64::from(x).exp()).collect();
+                    let total: f64 = weights.iter().sum();
+                    values.resize(n.next_multiple_of(LANES), f32::NEG_INFINITY);
+                    weights.resize(values.len(), 0.0);
+                    for share in [0.01, 0.1, 0.5, 0.9, 0.99] {
+                        let count = (share * n as f64) as u64;
+                        for aim in [
+                            Aim { count, mass: f64::INFINITY },
+                            Aim { count: u64::MAX, mass: share * total },
+                        ] {
+                            let (values, weights, few) = (&values, &weights, &mut work.guess);
+                            let found = isa.run(Guess { values, weights, aim, few });
+                            let (_, rounds) = found.expect("an element");
+                            looks += rounds;
+                            guesses += 1;
+                            longest = longest.max(rounds);
+                        }
+                    }
+                }
+                let mean = f64::from(looks) / f64::from(guesses);
+                assert!(mean <= average && longest <= most, "{mean}, {longest}");
             }
         }
     }
