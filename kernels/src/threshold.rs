@@ -606,12 +606,12 @@ mod tests {
         let ties = |u: f64| (-20.0 * u).round();
 
         let shapes: [(Shape, f64, u32); 6] = [
-            (even, 4.3, 12),
-            (tail, 6.1, 16),
-            (peak, 13.3, 29),
-            (apart, 14.1, 21),
-            (far, 19.5, 29),
-            (ties, 9.2, 16),
+            (even, 4.3, 14),
+            (tail, 6.1, 18),
+            (peak, 13.3, 32),
+            (apart, 14.1, 23),
+            (far, 19.5, 32),
+            (ties, 9.2, 18),
         ];
         for (shape, average, most) in shapes {
             for isa in tiers() {
