@@ -592,8 +592,8 @@ mod tests {
         }
     }
 
-    /// No cut depends on the guess's way; its time does. Looks at elements of several shapes: how
-    /// often on average, and at most.
+    /// No cut depends on how often the guess looks at the elements; its time does. For each shape of
+    /// their values: the looks on average, and at most.
     #[test]
     fn few_looks_are_needed() {
         type Shape = fn(f64) -> f64;
@@ -604,7 +604,6 @@ mod tests {
         let apart = |u: f64| if u < 0.5 { -1e-3 * u } else { -1e9 * u };
         let far = |u: f64| -(60.0 * u - 30.0).exp();
         let ties = |u: f64| (-20.0 * u).round();
-
         let shapes: [(Shape, f64, u32); 6] = [
             (even, 4.3, 14),
             (tail, 6.1, 18),
